@@ -53,6 +53,7 @@ class _StepRun(DifferentiatedRun[WholeStep]):
     def trace(self, required: Sequence[Cond]) -> WholeStep:
         self.written: dict[int, bool] = {}  # leaves whose gradient is set: before it is written?
         self.dropped: list[int] = []
+        self.retains = False  # whether what a backward needs may be there after it
         results, leaves = self._run_with_autograd()
         with self.functionalizer:
             spent = [at for at, out in enumerate(results) if self._is_spent(out, leaves)]
@@ -113,10 +114,12 @@ class _StepRun(DifferentiatedRun[WholeStep]):
 
     def _go_back(self, node: fx.Node) -> None:
         tensors, grads, retain, create, old, inputs = (*self._args(node.args), *[None] * 6)[:6]
-        if retain or create or old is not None or node.kwargs:
+        if create or old is not None or node.kwargs:
             raise NotFunctionalized("backward with options")
-        # On fakes, which accumulate into the `grad` of fakes: the operators are recorded.
-        torch.autograd.backward(tensors, grads, inputs=inputs)
+        # On fakes, which accumulate into the `grad` of fakes: the operators are recorded. What is
+        # retained must be used up in the end (`_is_spent`).
+        torch.autograd.backward(tensors, grads, retain, inputs=inputs)
+        self.retains |= bool(retain)
         for node_, example in zip(self.inputs, self.examples, strict=True):
             leaf = self.env[node_]
             if type(leaf) is Fake and leaf.grad is not None:
@@ -136,6 +139,8 @@ class _StepRun(DifferentiatedRun[WholeStep]):
                 # The only way to ask: PyTorch frees buffers on the way back and raises when they
                 # are used again.
                 torch.autograd.grad(out, list(leaves.values()), tangent, allow_unused=True)
-            except RuntimeError:
-                return True
+            except RuntimeError as error:
+                if not self.retains or "a second time" in str(error):
+                    return True
+                raise NotFunctionalized("an output whose gradient was overwritten") from None
         raise NotFunctionalized("an output through which a gradient can still go")

@@ -501,6 +501,54 @@ def test_two_backward_passes_in_a_step() -> None:
     check(make)
 
 
+def test_two_backward_passes_through_a_graph() -> None:
+    def make(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            result = model(x)
+            result.sum().backward(retain_graph=True)
+            loss = F.mse_loss(result, y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    check(make)
+
+
+def test_a_graph_that_is_retained(monkeypatch) -> None:
+    """The gradient of the loss can be asked for again, unless a step has overwritten parameters."""
+    monkeypatch.setattr(training, "CompiledStep", CompiledStep)
+
+    def outcome(compiles: bool, updates: bool):
+        torch.manual_seed(0)
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x, y):
+            loss = F.mse_loss(model(x), y)
+            loss.backward(retain_graph=True)
+            if updates:
+                optimizer.step()
+            return loss
+
+        step = pliant.compile(step, backend="llvm") if compiles else step
+        loss = step(torch.ones(4, 3), torch.ones(4, 2))
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            return str(error)[:100]
+        return [p.grad for p in model.parameters()]
+
+    assert "modified by an inplace" in outcome(False, True)
+    assert outcome(True, True) == outcome(False, True)
+    for a, b in zip(outcome(True, False), outcome(False, False), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
 def test_gradients_dropped_at_the_end() -> None:
     def make(model):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
