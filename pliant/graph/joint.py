@@ -172,6 +172,8 @@ def trace_with_autograd(
     sizes: Mapping[Expr, int] | None = None,
 ) -> tuple[Traced, JointEnv]:
     """What a run gives, and what is known of sizes afterwards."""
+    if torch.is_anomaly_enabled():  # it names the step that made a NaN, and reads data for it
+        raise NotFunctionalized("anomaly detection")
     # Formulas treat small sizes apart, and layouts depend on them without anybody asking.
     supposed = [eq(symbol, size) for symbol, size in (sizes or {}).items() if size < 2]
     # An equality that is learnt on the way changes how sizes are written, in what is recorded from

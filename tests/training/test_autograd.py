@@ -326,3 +326,19 @@ def test_batch_norm_that_averages_over_all_batches(grad: bool) -> None:
     torch.testing.assert_close(ours.running_var, eager.running_var)
     assert events.counters["compilations"] == 2
     assert events.counters["not_generated"] == 0
+
+
+def test_anomaly_detection(x) -> None:
+    """It names the operation, and there is no other warning than its own."""
+
+    def function(a):
+        return (a * 0).sqrt() * a
+
+    def outcome(call):
+        with pytest.warns(UserWarning) as told, torch.autograd.detect_anomaly():
+            result = call(x)
+            with pytest.raises(RuntimeError) as raised:
+                result.sum().backward()
+        return str(raised.value), len(told)
+
+    assert outcome(compiled(function)) == outcome(function)
