@@ -172,6 +172,34 @@ def _batch_norm(
     return _BatchNorm.apply(x, weight, bias, running_mean, running_var, momentum, eps)
 
 
+def _instance_norm(
+    x: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: Any = 0.1,
+    eps: Any = 1e-5,
+) -> Any:
+    """Each channel of each sample is one of a batch norm, as in PyTorch's C++."""
+    if not use_input_stats or x.dim() < 3 or type(x) is not Fake or not x.is_contiguous():
+        return NotImplemented
+    rows, channels, *rest = x.shape
+    mean, var, *scaling = [
+        t if t is None else t.repeat(rows) for t in (running_mean, running_var, weight, bias)
+    ]
+    channelwise = x.view(1, rows * channels, *rest)
+    result = _batch_norm(channelwise, mean, var, *scaling, True, momentum, eps)
+    if result is NotImplemented:
+        return NotImplemented
+    with torch.no_grad():
+        for running, each in ((running_mean, mean), (running_var, var)):
+            if running is not None:
+                running.copy_(each.view(rows, channels).mean(0))
+    return result.view(x.shape)
+
+
 def _symbolic_momentum(
     function: Any, x: Any, running: tuple[Any, Any], weight: Any, bias: Any, momentum: Any, eps: Any
 ) -> Any:
@@ -201,6 +229,16 @@ def _overridden_batch_norm(
     return _symbolic_momentum(F.batch_norm, x, running, weight, bias, momentum, eps)
 
 
+def _in_order_of_operator(function: Any) -> Any:
+    """The same for the function of C++, which takes scaling first, and whether to use cuDNN."""
+
+    def rule(x: Any, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> Any:
+        *options, _ = rest
+        return function(x, mean, var, weight, bias, *options)
+
+    return rule
+
+
 def is_plain_float(tensors: list[Any]) -> bool:
     """Whether they are tensors of one floating-point dtype, and autocast is off."""
     if not all(type(t) is Fake for t in tensors) or torch._C._is_any_autocast_enabled():
@@ -215,4 +253,7 @@ register_functions(
     override=_overridden_batch_norm,
     differentiable=_batch_norm,
 )
+register_functions((F.instance_norm,), differentiable=_instance_norm)
+register_functions((torch.batch_norm,), differentiable=_in_order_of_operator(_batch_norm))
+register_functions((torch.instance_norm,), differentiable=_in_order_of_operator(_instance_norm))
 register_functions((torch.matmul, operator.matmul, torch.Tensor.matmul), differentiable=_matmul)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from pliant.base.operators import register
+from pliant.fake import shapes
 from pliant.fake.tensor import Fake
 
 HALVES: Final = (torch.bfloat16, torch.float16)
@@ -92,6 +93,21 @@ def gelu(grad: Any, x: Any, approximate: str = "none") -> Any:
 @in_floats
 def leaky_relu(grad: Any, x: Any, slope: Any, of_result: bool) -> Any:
     return torch.where(x > 0, grad, grad * slope)
+
+
+@gradient("aten.softshrink_backward.default")
+@gradient("aten.hardshrink_backward.default")
+@in_floats
+def shrink(grad: Any, x: Any, limit: Any) -> Any:
+    # In this order, as NaN is not between the limits.
+    return torch.where((x >= -limit) & (x <= limit), 0, grad)
+
+
+register(
+    "aten.softshrink_backward.default",
+    "aten.hardshrink_backward.default",
+    shape=shapes.pointwise(2, shapes.floats_only),
+)
 
 
 @gradient("aten.hardtanh_backward.default")
@@ -363,6 +379,18 @@ register(
     "aten.fractional_max_pool3d_backward.default",
     meta=_like_second_meta,
 )
+
+
+def _batch_norm_backward_meta(func: Any, grad: Any, x: Any, weight: Any, *rest: Any) -> Any:
+    """PyTorch's meta kernel computes on the way, and asks about sizes for that."""
+    *_, mask = rest
+    if not x.is_contiguous() or (weight is not None and weight.dtype is not x.dtype):
+        return func(grad, x, weight, *rest)
+    sizes = x.size(), x.size()[1:2], x.size()[1:2]
+    return tuple([x.new_empty(n) if m else None for n, m in zip(sizes, mask, strict=True)])
+
+
+register("aten.native_batch_norm_backward.default", meta=_batch_norm_backward_meta)
 register("aten._ctc_loss_backward.Tensor", meta=_like_second_meta, mixed_devices=True)
 # Reads of its workspace as much as the sizes ask for, however small that is.
 register("aten.mkldnn_rnn_layer_backward.default", trusts_sizes=True)

@@ -25,7 +25,7 @@ from pliant.fake.layout import (
     permuted_strides,
     spread,
 )
-from pliant.fake.order import hint, is_contiguous, need
+from pliant.fake.order import hint, is_contiguous, need, sure
 from pliant.fake.overload import Overload
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe
@@ -130,6 +130,16 @@ def _symbolic_take_along_dim(t: torch.Tensor, indices: torch.Tensor, dim: Any = 
                 return NotImplemented  # broadcast
             need(t.size(d) == indices.size(d))
     return torch.gather(t, dim, indices)
+
+
+def _differentiable_take_along_dim(t: Any, indices: Any, dim: Any = None) -> Any:
+    """As PyTorch's C++ does, which takes no symbolic sizes."""
+    if type(dim) is not int or t.dim() != indices.dim() or not t.dim():
+        return NotImplemented
+    dim %= t.dim()
+    if not all(d == dim or sure(t.size(d) == indices.size(d)) for d in range(t.dim())):
+        return NotImplemented
+    return torch.gather(t, dim, torch.where(indices < 0, indices + t.size(dim), indices))
 
 
 @lowers("aten.take_along_dim.default")
@@ -378,7 +388,9 @@ def _bounded(low: Lowering, i: Expr, size: Expr) -> Expr:
 
 register("aten.index.Tensor", shape=index_shape, needs_data=_index_by_mask)
 register_functions(
-    (torch.take_along_dim, torch.Tensor.take_along_dim), symbolic=_symbolic_take_along_dim
+    (torch.take_along_dim, torch.Tensor.take_along_dim),
+    symbolic=_symbolic_take_along_dim,
+    differentiable=_differentiable_take_along_dim,
 )
 
 

@@ -58,6 +58,14 @@ PROGRAMS = {
     "layer norm": (lambda x, w, b: F.layer_norm(x, (5,), w, b), T(2, 4, 5), T(5), T(5)),
     "layer norm alone": (lambda x: F.layer_norm(x, (4, 5)), T(2, 4, 5)),
     "group norm": (lambda x, w, b: F.group_norm(x, 2, w, b), T(2, 4, 3), T(4), T(4)),
+    "shrinking": (lambda x: F.softshrink(x, 0.3) + F.hardshrink(x * 2), T(3, 5)),
+    "instance norm": (lambda x: F.instance_norm(x), T(2, 3, 5)),
+    "instance norm alone": (F.instance_norm, T(2, 3, 5)),
+    "batch norm alone": (
+        lambda x: torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, False),
+        T(4, 3, 5),
+    ),
+    "taken along": (lambda x, i: torch.take_along_dim(x, i - 2, 1), T(4, 5), ints(4, 4, 3)),
     "margins": (lambda x, y: F.multi_margin_loss(x, y, margin=0.5), T(5, 4), ints(4, 5)),
     "margins of labels": (F.multilabel_margin_loss, T(5, 4), ints(4, 5, 4) - 1),
     # Of the workspace only the kernel knows the size: it is in the lengths.

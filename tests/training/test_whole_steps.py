@@ -583,14 +583,16 @@ def test_batch_norm_that_averages_over_all_batches() -> None:
     check(simple, build, sizes=(8, 5), compilations=3)
 
 
-def test_batch_norm_of_images_with_symbolic_sizes() -> None:
-    norm = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4))
-    optimizer = torch.optim.SGD(norm.parameters(), lr=0.1)
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d(4), nn.InstanceNorm2d(4)], ids=str)
+def test_normalized_images_with_symbolic_sizes(norm) -> None:
+    """Their backward asks nothing of sizes."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), norm)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     @pliant.compile(dynamic=True)
     def step(x):
         optimizer.zero_grad()
-        loss = norm(x).sin().sum()
+        loss = model(x).sin().sum()
         loss.backward()
         optimizer.step()
 
@@ -598,6 +600,21 @@ def test_batch_norm_of_images_with_symbolic_sizes() -> None:
     for size in [(8, 3, 8, 8), (8, 3, 8, 8), (6, 3, 8, 8), (9, 3, 7, 8)]:
         step(torch.randn(size))
     assert events.counters["compilations"] == 2
+    assert events.counters["not_generated"] == 0
+
+
+def test_instance_norm_with_statistics() -> None:
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.InstanceNorm1d(3, affine=True, track_running_stats=True)
+            self.head = nn.Linear(9, 2)
+
+        def forward(self, x):
+            images = torch.stack([x, x * x, x.sin()], -1)
+            return self.head(self.norm(images).flatten(1))
+
+    check(simple, Network, sizes=(4, 6), compilations=3)
 
 
 def test_an_lstm_of_one_layer() -> None:
