@@ -102,7 +102,8 @@ class TrainingCompiler:
         if env.required and sizes is None:
             supposed = tuple(env.required)
             otherwise = OtherSizes(self, graph.eager, supposed, _sizes_of(self.shapes))
-        return self._with_views(graph.step(forward.load(), accepts, otherwise), joint)
+        step = self._with_views(graph.step(forward.load(), accepts, otherwise), joint)
+        return _with_grad_mode(step, joint.grad_mode)
 
     def _with_views(self, step: AutogradStep, joint: Joint) -> Callable[..., Any]:
         views = joint.views
@@ -114,7 +115,7 @@ class TrainingCompiler:
         return WithViews(step, joint.outputs - behind, views, values)
 
     @without_collection()
-    def compile_step(self, examples: Sequence[Any]) -> CompiledStep:
+    def compile_step(self, examples: Sequence[Any]) -> Callable[..., Any]:
         """A graph that calls `backward` itself, as one program."""
         with torch._C.DisableTorchFunction():
             step, env = trace_whole_step(self.gm, self.shapes, examples)
@@ -125,10 +126,11 @@ class TrainingCompiler:
         compared = any(isinstance(out, OutputView) and out.sizes for out in returned)
         code = self._generator(eager, compared).generate(step.function.freeze(), env)
         self.tell(self.name, code)
-        return CompiledStep(
+        compiled = CompiledStep(
             *(code.load(), eager, step.outputs, step.gradients, step.fresh, step.dropped),
             *(step.spent, step.anchor, _accepts(step.preconditions, self.shapes)),
         )
+        return _with_grad_mode(compiled, step.grad_mode)
 
     def _eager(self, graph: Callable[..., Any]) -> SmallSizesInTraining:
         failures = Failures(partial(report_failure, self.name, self.options))
@@ -209,6 +211,23 @@ class OtherSizes:
 
 
 MOST_VARIANTS: Final = 8
+
+
+def _with_grad_mode(step: Callable[..., Any], mode: bool | None) -> Callable[..., Any]:
+    return step if mode is None else LeavesGradMode(step, mode)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeavesGradMode:
+    """A graph that ends within `no_grad`: the program goes on there."""
+
+    step: Callable[..., Any]
+    mode: bool
+
+    def __call__(self, *inputs: Any) -> Any:
+        results = self.step(*inputs)
+        torch._C._set_grad_enabled(self.mode)
+        return results
 
 
 def _layout(joint: Joint, parts: Partition) -> ForwardLayout:

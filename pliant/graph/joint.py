@@ -60,6 +60,7 @@ class Joint:
     preconditions: tuple[Cond, ...]  # of symbols that the function itself doesn't know any more
     views: OutputViews  # made behind the function; their bases follow the outputs
     rebased: tuple[int, ...]  # inputs whose history is of the graph afterwards: the last outputs
+    grad_mode: bool | None  # as it is afterwards, if the graph changes it
 
     @property
     def tangents(self) -> list[Tensor]:
@@ -222,6 +223,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         super().__init__(*args)
         self.changed: list[Fake] = []  # tensors whose gradient the program changes itself
         self.handles: list[Any] = []  # of hooks
+        self.grad_mode: bool | None = None  # that it leaves behind
 
     def trace(self, required: Sequence[Cond]) -> Traced:
         """`required` collects what is supposed of sizes on the way."""
@@ -238,7 +240,8 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
             self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
             self._run_nodes()
         if torch.is_grad_enabled() is not before:
-            raise NotFunctionalized("a change of the grad mode that lasts")
+            self.grad_mode = not before
+            torch._C._set_grad_enabled(before)
         return [self.env[node] for node in self._output_nodes()], leaves
 
     def _call_body(self, node: fx.Node) -> Any:
@@ -371,7 +374,7 @@ class _JointRun(DifferentiatedRun[Joint]):
                 tuple(with_gradient),
             ),
             *(tuple([not _nests(outputs[at]) for at in differentiable]), preconditions),
-            *(views, rebased),
+            *(views, rebased, self.grad_mode),
         )
 
     def _leaves(self) -> dict[int, Fake]:

@@ -41,6 +41,7 @@ class WholeStep:
     spent: tuple[int, ...]
     anchor: int  # some input that requires grad
     preconditions: tuple[Cond, ...]
+    grad_mode: bool | None  # as it is afterwards, if the graph changes it
 
 
 def trace_whole_step(
@@ -78,6 +79,7 @@ class _StepRun(DifferentiatedRun[WholeStep]):
             spent=tuple(spent),
             anchor=next(iter(leaves)),
             preconditions=preconditions,
+            grad_mode=self.grad_mode,
         )
 
     def _leaves(self) -> dict[int, Fake]:

@@ -342,3 +342,26 @@ def test_anomaly_detection(x) -> None:
         return str(raised.value), len(told)
 
     assert outcome(compiled(function)) == outcome(function)
+
+
+def test_a_graph_that_ends_without_grad(x) -> None:
+    """Both parts are compiled, and the second one runs in the mode in which the first has ended."""
+
+    def function(a):
+        result = a.sin()
+        with torch.no_grad():
+            doubled = result * 2
+            pliant.graph_break()
+            modes.append(torch.is_grad_enabled())
+            return result, doubled * a
+
+    modes = []
+    run = compiled(function)
+    for call in (function, run):
+        a = x.detach().clone().requires_grad_()
+        result, product = call(a)
+        assert result.requires_grad and not product.requires_grad
+        assert modes.pop() is False and torch.is_grad_enabled()
+        result.sum().backward()
+        torch.testing.assert_close(a.grad, a.detach().cos())
+    assert events.counters["not_generated"] == 0
