@@ -19,7 +19,7 @@ from pliant.base.operators import record_of
 from pliant.base.values import dataclass
 from pliant.graph.extern import ExternOperator, TensorArgument
 from pliant.graph.ir import Functional, MemoryWrite, Node, Tensor, is_uninitialised, tensors_in
-from pliant.graph.opaque_calls import CopyingFunction, item_at
+from pliant.graph.opaque_calls import CopyingFunction, item_at, places_of
 from pliant.graph.pending_reads import (
     PendingReads,
     is_overwritten,
@@ -251,7 +251,10 @@ class InPlace:
         targets: dict[Definition, Tensor] = {}
         for number, (copy, places) in enumerate(zip(copies, func.places, strict=True)):
             target = item_at(args, places[0])
-            memory = self._written_by_call(target, copy)
+            # One value may be passed in several places, for tensors that were equal before the call
+            # (zeros, say) and won't be afterwards.
+            alone = places_of(target, args) == places
+            memory = self._written_by_call(target, copy) if alone else None
             if memory is not None:
                 layout = (target.sizes, target.strides, memory.type, None, memory)
                 offset = self._offset_of(target)

@@ -189,7 +189,7 @@ def _record_call(
     name = _name(function)
     positional = tuple([functionalizer.recorded(_without_slices(arg)) for arg in args])
     named = {key: functionalizer.recorded(_without_slices(value)) for key, value in kwargs.items()}
-    places = [_places_of(t, [*args, *kwargs.values()]) for t in written]
+    places = [places_of(t, [*args, *kwargs.values()]) for t in written]
     copying = CopyingFunction(opaque_function(function, args, kwargs), tuple(places))
     copies = [make(t._world, t.size(), t.stride(), 0, t.dtype, t.device) for t in written]
     node = Node(f"python.{name}", copying, positional, named, effect=random)
@@ -221,14 +221,14 @@ write to copies: when they fail, inputs have to be as they were."""
 NEVER_CAST: Final = frozenset({"launch_kernel.default"})  # whatever autocast says
 
 
-def _places_of(tensor: Fake, value: Any, path: Path = ()) -> tuple[Path, ...]:
+def places_of(tensor: Any, value: Any, path: Path = ()) -> tuple[Path, ...]:
     """Where a tensor is among (nested) arguments."""
     if value is tensor:
         return (path,)
     if not isinstance(value, (list, tuple)):
         return ()
     items = enumerate(value)
-    return tuple(place for i, item in items for place in _places_of(tensor, item, (*path, i)))
+    return tuple(place for i, item in items for place in places_of(tensor, item, (*path, i)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -318,6 +318,28 @@ def test_autocast() -> None:
     check(make, close=(1e-2, 1e-3))  # numbers of 8 bits on the way
 
 
+@pytest.mark.parametrize("name", ["fused adamw", "fused sgd"])
+def test_scaled_gradients_of_a_fused_optimizer(name: str) -> None:
+    """Its kernel looks at the scale itself. It writes to averages that are equal in the first step,
+    all of them zeros, and to each of them on its own."""
+
+    def make(model):
+        optimizer = OPTIMIZERS[name](model.parameters())
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return loss
+
+        return step
+
+    check(make)
+
+
 @pytest.mark.parametrize("clip", [False, True])
 @pytest.mark.parametrize("infinite", [False, True])
 def test_scaled_gradients(clip: bool, infinite: bool) -> None:
