@@ -194,7 +194,6 @@ variable_list PliantBackward::apply(variable_list&& tangents) {
   }
   // No tangents, no gradients; running the code on zeros would make tensors of them.
   if (!any) return variable_list(num_outputs());
-  WithoutTorchFunction off;
   Plan& plan = plan_of(step_.get());
   // Sparse and batched tangents, for example, are for PyTorch.
   // With grad mode (`create_graph=True`) gradients need a history, which compiled code doesn't
@@ -268,9 +267,10 @@ variable_list PliantBackward::run(const std::shared_ptr<Kept>& held, Plan& plan,
   Values objects(most);
   NativeCall call;
   call.arguments.reserve(most);
-  // `unpack` raises if the tensor was written to since, as eager PyTorch does.
+  // `unpack` raises if the tensor was written to since, and calls hooks, as eager PyTorch does.
   NodePointer self = getptr();
   for (const SavedVariable& saved : kept.tensors) call.arguments.push_back(saved.unpack(self));
+  WithoutTorchFunction off;
   for (size_t i = 0; i < numbers; ++i) {
     PyObject* number = PyTuple_GET_ITEM(kept.numbers.get(), static_cast<Py_ssize_t>(i));
     objects[call.arguments.size()] = Py_NewRef(number);
@@ -312,6 +312,7 @@ variable_list PliantBackward::run(const std::shared_ptr<Kept>& held, Plan& plan,
 variable_list PliantBackward::run_again(const Kept& kept, Plan& plan,
                                         const variable_list& tangents,
                                         const py::object& error) const {
+  WithoutTorchFunction off;
   py::list given, needed;
   std::vector<size_t> edges;
   for (const at::Tensor& tangent : tangents) {

@@ -365,3 +365,21 @@ def test_a_graph_that_ends_without_grad(x) -> None:
         result.sum().backward()
         torch.testing.assert_close(a.grad, a.detach().cos())
     assert events.counters["not_generated"] == 0
+
+
+def test_a_compiled_function_in_a_checkpoint_is_compiled_once(x, y, multiply) -> None:
+    """It runs again in a hook on what was saved, which sees the program's state, not ours."""
+    for _ in range(2):
+        checkpoint(multiply, x, y, use_reentrant=False).sum().backward()
+    assert events.counters["compilations"] == 1
+
+    states = []
+
+    def unpack(tensor):
+        states.append(torch._C._is_torch_function_enabled())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+        result = multiply(x, y)
+    result.sum().backward()
+    assert states == [True] * 2
