@@ -366,15 +366,16 @@ class _JointRun(DifferentiatedRun[Joint]):
         with_gradient = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
         function.outputs += [self._gradient(grad) for grad in gradients if type(grad) is Fake]
         return Joint(
-            *(
-                function,
-                len(self.inputs),
-                len(outputs),
-                tuple(differentiable),
-                tuple(with_gradient),
-            ),
-            *(tuple([not _nests(outputs[at]) for at in differentiable]), preconditions),
-            *(views, rebased, self.grad_mode),
+            function=function,
+            inputs=len(self.inputs),
+            outputs=len(outputs),
+            differentiable=tuple(differentiable),
+            wanted=tuple(with_gradient),
+            contiguous=tuple([not _nests(outputs[at]) for at in differentiable]),
+            preconditions=preconditions,
+            views=views,
+            rebased=rebased,
+            grad_mode=self.grad_mode,
         )
 
     def _leaves(self) -> dict[int, Fake]:

@@ -522,7 +522,7 @@ def _symbolic_batch_norm(
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: Any = 0.1,
     eps: float = 1e-5,
 ) -> Any:
     if not input.is_cpu or input.dim() < 2 or (not training and running_mean is None):
