@@ -186,16 +186,16 @@ def _instance_norm(
     if not use_input_stats or x.dim() < 3 or type(x) is not Fake or not x.is_contiguous():
         return NotImplemented
     rows, channels, *rest = x.shape
-    tensors: list[Any] = [
+    mean, var, weight, bias = (
         t if t is None else t.repeat(rows) for t in (running_mean, running_var, weight, bias)
-    ]
+    )
     channelwise = x.view(1, rows * channels, *rest)
-    result = _batch_norm(channelwise, *tensors, training=True, momentum=momentum, eps=eps)
+    result = _batch_norm(channelwise, mean, var, weight, bias, True, momentum, eps)
     if result is NotImplemented:
         return NotImplemented
     with torch.no_grad():
-        for running, repeated in zip((running_mean, running_var), tensors[:2], strict=True):
-            if running is not None:
+        for running, repeated in ((running_mean, mean), (running_var, var)):
+            if running is not None and repeated is not None:
                 running.copy_(repeated.view(rows, channels).mean(0))
     return result.view(x.shape)
 
