@@ -67,6 +67,7 @@ MODULES = (
     "torch.lazy_modules",
     "torch.module_hooks",
     "torch.parameters",
+    "torch.pytrees",
     "torch.random_state",
     "torch.shortcuts",
     "torch.symbolic_functions",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.base.values import dataclass
 from pliant.capture.library.python.native_objects import never_changes
+from pliant.capture.library.torch.pytrees import note_answer
 from pliant.capture.model import call, drain, iterate, truth
 from pliant.capture.native import function, pure
 from pliant.capture.value import FALSE, NONE, Break, Const, NotConstant, Unread, Value, boolean
@@ -89,7 +90,14 @@ class Rules:
         return not (isinstance(self.is_leaf, Const) and self.is_leaf.value is None)
 
     def says_leaf(self, trace: Trace, value: Value) -> bool:
-        return self.asks and truth(trace, call(trace, self.is_leaf, [value]))
+        if not self.asks:
+            return False
+        answer = trace.read(call(trace, self.is_leaf, [value]))
+        cls = value.python_type()
+        if (cls is type(None) and self.none_is_leaf) or self.entry(trace, cls) is None:
+            note_answer(trace, answer)
+            return True
+        return truth(trace, answer)
 
     def spec(self, nodes: Iterable[Node]) -> Any:
         """A real PyTreeSpec of these nodes, children first."""
