@@ -141,6 +141,11 @@ class Options:
         "a failure inside pliant is raised as InternalError; else the function runs eagerly",
     )
     check_ir: bool = option(False, FLAG, "check what each stage hands to the next one")
+    verify_correctness: bool = option(
+        False,
+        FLAG,
+        "run each graph once as it is when it is compiled, and compare what the backend's code gives",
+    )
 
 
 _FIELDS = {item.name: item for item in fields(Options)}

@@ -37,9 +37,11 @@ def _dispatch_modes(state: State) -> list[Any]:
 
 
 def _may_be_ignored(mode: Any) -> bool:
-    """Whether a mode says that a compiler need not know of it."""
-    ignores = getattr(type(mode), "ignore_compile_internals", None)
-    return ignores is not None and not mode.is_infra_mode() and bool(ignores())
+    """Whether a mode says that a compiler need not know of it, or that what is under it may be
+    compiled."""
+    if not isinstance(mode, dispatching.TorchDispatchMode) or mode.is_infra_mode():
+        return False
+    return bool(type(mode).ignore_compile_internals()) or not type(mode)._should_skip_dynamo()
 
 
 def is_interposed(state: State) -> bool:

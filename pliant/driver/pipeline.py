@@ -38,6 +38,7 @@ from pliant.driver import failures, recovery, reporting, stance
 from pliant.driver.callbacks import routed
 from pliant.driver.function_cache import FunctionCache
 from pliant.driver.limits import Limits
+from pliant.driver.verification import verifying
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.dynamic.shape_log import ShapeLog
 from pliant.fake.wrappers import is_wrapper, overrides_functions
@@ -255,7 +256,8 @@ class Compiler:
             # Tracebacks show the user's lines instead of those of the graph.
             graphs.register(bindings.graph)
             with reporting.backend(captured.name, backend_name(backend)):
-                graph = call_backend(
+                compile_graph = verifying if self.options.verify_correctness else call_backend
+                graph = compile_graph(
                     backend,
                     bindings.graph,
                     list(bindings.examples),

@@ -163,3 +163,19 @@ def test_a_mode_that_compiles():
         result = outer(X, X)
     assert torch.equal(result, torch.zeros_like(X))
     assert torch.equal(outer(X, X), 2 * X)
+
+
+def test_a_mode_under_which_the_program_may_be_compiled():
+    class Multiplying(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls):
+            return False
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return torch.ops.aten.mul.Tensor(*args)
+
+    events.counters.reset()
+    for function in (torch.add, lambda x, y: x + y):
+        with Multiplying():
+            assert torch.equal(pliant.compile(function, fullgraph=True)(X, X), X * X)
+    assert events.counters["compilations"] == 2
