@@ -144,7 +144,7 @@ class Options:
     verify_correctness: bool = option(
         False,
         FLAG,
-        "run each graph once as it is when it is compiled, and compare what the backend's code gives",
+        "run each graph as it is when it is compiled, to compare what the backend's code gives",
     )
 
 

@@ -29,8 +29,10 @@ from pliant.dynamic.choose import (
 from pliant.dynamic.history import Changed, InputHistory
 from pliant.fake import kind_without_fake
 from pliant.guards.guard import GuardKind, Load
+from pliant.guards.predicates import IsOneOf
 from pliant.guards.source import (
     MODULE_TABLES,
+    Attr,
     DictItem,
     Fixed,
     InstanceDict,
@@ -146,8 +148,18 @@ class Inputs:
         choice = self._choose_number(real, source)
         if choice.state == "static":
             return None
+        self.trace.guard(GuardKind.TYPE, source, type(real))
+        return self._symbol(real, source, choice)
+
+    def marked_number(self, real: int, source: Source, cls: type) -> Value:
+        """The symbol for an object of a class of ints that stands for any int."""
+        self.history.observe_number(str(source), real)
+        self.trace.guard(GuardKind.PREDICATE, source, IsOneOf((int, cls)))
+        choice = Choice("dynamic", False, None, None, cls.__name__)
+        return self._symbol(real, Attr(source, "real"), choice)  # which is an int itself
+
+    def _symbol(self, real: float, source: Source, choice: Choice) -> Value:
         trace, load = self.trace, Load(source, "value", 0)
-        trace.guard(GuardKind.TYPE, source, type(real))
         env, origin = trace.sizes.env, lambda: trace.graph.input(source, real)
         expr: Any
         if type(real) is int:

@@ -451,7 +451,9 @@ BUILDERS: dict[type, Builder] = {
 }  # fmt: skip
 
 # Objects without an identity that matters.
-CONSTANTS = (_equal_constant, _same_constant, _subclass_constant, _range, native_value)
+CONSTANTS: set[Builder] = {
+    _equal_constant, _same_constant, _subclass_constant, _range, native_value
+}  # fmt: skip
 
 # For classes not listed: the first base that fits. Order matters.
 BY_BASE: tuple[tuple[Any, Builder], ...] = (

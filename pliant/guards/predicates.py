@@ -55,6 +55,20 @@ class EqualNumber:
 
 
 @dataclass(frozen=True, slots=True)
+class IsOneOf:
+    """An object of one of these classes, and of no subclass."""
+
+    classes: tuple[type, ...]
+
+    def __call__(self, value: Any) -> bool:
+        return type(value) in self.classes
+
+    def __repr__(self) -> str:
+        names = ", ".join(cls.__name__ for cls in self.classes)
+        return f"(lambda v: type(v) in ({names}))"
+
+
+@dataclass(frozen=True, slots=True)
 class SameValue:
     """Of an object of a C++ class that never changes: it is equal to this one."""
 

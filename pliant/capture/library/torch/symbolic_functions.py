@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -32,12 +33,14 @@ from pliant.capture.library.python.symbolic_numbers import (
     operate,
 )
 from pliant.capture.model import call, truth
-from pliant.capture.native import FUNCTIONS, function
+from pliant.capture.native import FUNCTIONS, LATE, function
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, NotConstant, Value, boolean
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.number import Number
+from pliant.capture.wrap import BUILDERS, CONSTANTS
+from pliant.guards.source import Fixed, Source
 from pliant.sym import cond as conds
 from pliant.sym import floats
 from pliant.sym.cond import Cond, and_, not_, or_
@@ -380,3 +383,23 @@ def is_concrete(trace: Trace, a: Value) -> Value:
     value = trace.read(a)
     expr = expression(trace, value) if isinstance(value, Number) else None
     return boolean(expr is None or expr.value is not None)
+
+
+# ---- ints that are marked
+
+
+def dynamic_int(trace: Trace, real: Any, source: Source) -> Value:
+    """`DynamicInt(3)` says that the number is a symbol. Code for one serves plain ints too."""
+    number = int(real)
+    if isinstance(source, Fixed):
+        return Const(number)
+    return trace.inputs.marked_number(number, source, type(real))
+
+
+def _register_dynamic_int() -> None:
+    BUILDERS[sys.modules[SYM_NODE].DynamicInt] = dynamic_int
+    CONSTANTS.add(dynamic_int)
+
+
+SYM_NODE = "torch.fx.experimental.sym_node"
+LATE[SYM_NODE].append(_register_dynamic_int)
