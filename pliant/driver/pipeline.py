@@ -255,6 +255,7 @@ class Compiler:
         if bindings.graph is not None:
             # Tracebacks show the user's lines instead of those of the graph.
             graphs.register(bindings.graph)
+            reporting.note_reason(bindings.graph, captured.broken)
             with reporting.backend(captured.name, backend_name(backend)):
                 compile_graph = verifying if self.options.verify_correctness else call_backend
                 graph = compile_graph(

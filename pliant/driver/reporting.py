@@ -11,11 +11,13 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
 from pliant.base import events
 from pliant.base.late import Late
 from pliant.base.position import Position, lines_of
+from pliant.base.values import dataclass
 from pliant.capture.breaks import BREAKS
 from pliant.dynamic.shape_log import ShapeLog
 from pliant.stages import Bindings, BreakInfo, Captured, Compiled
@@ -139,3 +141,20 @@ def _listing(function: types.FunctionType) -> str:
     text = io.StringIO()
     dis.dis(function, file=text)
     return text.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class CompileReason:
+    """Why a graph ends where it does, in the form in which backends written for torch.compile ask
+    for it: as `gm.compile_subgraph_reason`."""
+
+    reason: str
+    user_stack: list[FrameSummary]
+    graph_break: bool
+
+
+def note_reason(graph: Any, broken: BreakInfo | None) -> None:
+    stack = () if broken is None else broken.stack
+    frames = [FrameSummary(p.file, p.line, p.function, lookup_line=False) for p in stack]
+    reason = "return_value" if broken is None else f"{broken.what} [{broken.code}]"
+    graph.compile_subgraph_reason = CompileReason(reason, frames, broken is not None)

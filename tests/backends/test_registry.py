@@ -2,7 +2,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 import torch
+from torch._dynamo.backends.debugging import ExplainWithBackend
 
+import pliant
 from pliant.backends import registry
 from pliant.backends.eager import eager
 from pliant.backends.registry import (
@@ -162,3 +164,29 @@ def test_inductor():
     torch.testing.assert_close(y, x.sin())
     y.sum().backward()
     torch.testing.assert_close(x.grad, x.cos())
+
+
+def test_a_graph_says_why_it_ends():
+    reasons = []
+
+    def backend(gm, example_inputs):
+        reasons.append(gm.compile_subgraph_reason)
+        return gm.forward
+
+    def program(x):
+        y = x + 1
+        pliant.graph_break()
+        return y * 2
+
+    pliant.compile(program, backend=backend)(torch.ones(3))
+    broken, returned = reasons
+    assert broken.graph_break and "graph_break" in broken.reason
+    assert broken.user_stack[-1].lineno == program.__code__.co_firstlineno + 2
+    assert not returned.graph_break and not returned.user_stack
+
+
+def test_a_backend_of_pytorch_that_explains():
+    explaining = ExplainWithBackend("eager")
+    compiled = pliant.compile(lambda x: (x + 1).relu(), backend=explaining)
+    assert compiled(torch.zeros(3)).tolist() == [1, 1, 1]
+    assert explaining.output().graph_count == 1
