@@ -16,7 +16,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pliant.base import events
-from pliant.base.errors import UnknownLogError, choices, counted, format_position, warn
+from pliant.base.errors import (
+    BackendError,
+    UnknownLogError,
+    choices,
+    counted,
+    format_position,
+    warn,
+)
 from pliant.base.events import Event, render
 from pliant.base.late import Late
 from pliant.base.records import JsonLog
@@ -414,6 +421,8 @@ def limit_message(event: events.LimitReached) -> str:
 
 
 def _fallback_message(event: events.FellBack) -> str:
+    if isinstance(event.error, BackendError):
+        return f"runs eagerly, because its backend failed: {event.error.__cause__!r}."
     return (
         f"runs eagerly, because pliant failed on it: {event.reason}."
         " Its results are not affected. Please report this; PLIANT_LOGS=+fallbacks shows more."

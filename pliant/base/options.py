@@ -79,6 +79,10 @@ class Options:
         None, FUNCTION, "is given the guards of a compilation and says which ones to keep"
     )
 
+    suppress_errors: bool = option(
+        False, FLAG, "where a backend fails, run the function eagerly; else BackendError is raised"
+    )
+
     # What becomes part of a graph, and how general
     automatic_dynamic_shapes: bool = option(
         True, FLAG, "a size that was seen to change is symbolic in the next compilation"

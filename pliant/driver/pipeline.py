@@ -22,7 +22,7 @@ from pliant._native import Dispatcher, Entry, State, isolated
 from pliant.backends.registry import backend_name, call_backend, is_own, lookup
 from pliant.base.collection import without_collection
 from pliant.base.dispatch_mode import DispatchMode
-from pliant.base.errors import InternalError, PliantError
+from pliant.base.errors import BackendError, InternalError, PliantError
 from pliant.base.external import Binder
 from pliant.base.forks import COMPILATION
 from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
@@ -143,6 +143,11 @@ class Compiler:
             raise_hidden(error.__cause__ or error)
             # The backend's error names the graph; the one made of it names the function's line.
             self._fall_back(dispatcher, error.__cause__ or error)
+        except BackendError as error:
+            if self.fullgraph or not self.options.suppress_errors:
+                raise
+            dispatcher.mode = DispatchMode.EAGER
+            reporting.fell_back(dispatcher.fn, error)
         # Meant for the user, or for `_on_miss`: not a failure of ours.
         except (PliantError, NotCaptured, *FATAL):
             raise

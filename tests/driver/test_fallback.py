@@ -8,7 +8,7 @@ import torch
 import pliant
 from pliant.backends import compile_graph
 from pliant.backends.llvm import llvm
-from pliant.base.errors import GraphBreakError, InternalError, PliantWarning
+from pliant.base.errors import BackendError, GraphBreakError, InternalError, PliantWarning
 from pliant.base.options import config
 from pliant.capture.capture import NotCaptured
 from pliant.capture.value import Break
@@ -121,3 +121,19 @@ def test_the_second_case_of_a_program(monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             assert torch.equal(compiled(-X), -X - 1)
+
+
+def test_errors_of_a_backend_are_suppressed_if_the_user_says_so():
+    def failing_backend(gm, example_inputs):
+        raise Mistake("of a backend")
+
+    def function(x):
+        return x + 1
+
+    with pytest.raises(BackendError, match="of a backend"):
+        pliant.compile(function, backend=failing_backend)(X)
+    with config.patch(suppress_errors=True):
+        with pytest.warns(PliantWarning, match="its backend failed: Mistake"):
+            assert torch.equal(pliant.compile(function, backend=failing_backend)(X), X + 1)
+        with pytest.raises(BackendError, match="of a backend"):
+            pliant.compile(function, backend=failing_backend, fullgraph=True)(X)
