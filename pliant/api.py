@@ -29,6 +29,7 @@ from pliant.module import (
     CompiledModule,
     call_in_place,
     call_module,
+    keep_scriptable,
     original_method,
     stands_for,
 )
@@ -129,6 +130,7 @@ def compile_module(model: torch.nn.Module, **settings: Any) -> torch.nn.Module:
     module: torch.nn.Module = compiled._orig_mod
     compiler: Compiler = compiled._dispatcher.on_miss.__self__
     dispatcher = _remember(compiler.dispatcher(call_in_place(module)), compiled._compile, module)
+    keep_scriptable()
     vars(module)[CALL] = types.MethodType(dispatcher, module)
     return model
 
@@ -176,6 +178,8 @@ def _wrap(model: Any, compiler: Compiler, recompile: Callable[..., Any]) -> Any:
         return type(model)(_wrap(model.__func__, compiler, recompile))
     if isinstance(model, types.MethodType):
         model = original_method(model)
+        if model.__func__ is torch.nn.Module._call_impl:  # in `torch.nn.Module.compile`
+            keep_scriptable()
         return types.MethodType(_wrap(model.__func__, compiler, recompile), model.__self__)
     return _wrap_function(model, compiler, recompile)
 

@@ -266,6 +266,14 @@ CALL = "_compiled_call_impl"
 """The attribute of a module that `torch.nn.Module.__call__` calls, if it is not None."""
 
 
+def keep_scriptable() -> None:
+    """`torch.jit.script` takes an attribute that is no Python function for data, unless its name is
+    in this list of PyTorch's, with those of other parts of every module."""
+    names = torch.jit._recursive.ignored_attributes
+    if CALL not in names:
+        names.append(CALL)
+
+
 def _tell(compiled: CompiledModule, name: str, function: Any) -> None:
     compiled._told.add(name)
     code = getattr(inspect.unwrap(function), "__code__", None)

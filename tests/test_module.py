@@ -542,6 +542,19 @@ def test_copies_of_what_is_compiled_in_place_are_plain() -> None:
     assert events.counters["compilations"] == 0
 
 
+@pytest.mark.parametrize("way", ["compile_module", "torch.nn.Module.compile"])
+def test_what_is_compiled_in_place_can_be_scripted(way: str, tmp_path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    if way == "compile_module":
+        pliant.compile_module(model)
+    else:  # with pliant in the place of torch.compile
+        model._compiled_call_impl = pliant.compile(model._call_impl)
+    x = torch.randn(2, 4)
+    expected = model(x)
+    torch.jit.save(torch.jit.script(model), tmp_path / "model.pt")
+    torch.testing.assert_close(torch.jit.load(tmp_path / "model.pt")(x), expected)
+
+
 @torch.no_grad()
 def test_in_place_settings() -> None:
     model = Generator()
