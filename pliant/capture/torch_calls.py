@@ -728,6 +728,8 @@ def _grad_fn(trace: Trace, tensor: TensorValue) -> Value:
 
 
 def _dict(trace: Trace, tensor: TensorValue) -> Value:
+    if tensor.real is None and type(tensor.fake) is not Fake:  # the graph has it
+        raise Break("tensor-attribute", f"{tensor.cls.__name__}.__dict__")
     tensor.instance_attribute(trace, "__dict__")
     assert tensor.attributes is not None
     return tensor.attributes

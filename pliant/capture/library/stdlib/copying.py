@@ -103,7 +103,8 @@ def _copy_tensor(trace: Trace, x: TensorValue, memo: Memo | None) -> Value:
     """A deep copy of a tensor copies its memory: a clone, where no other copied tensor shares
     it."""
     fake = x.fake
-    plain = x.cls in (torch.Tensor, torch.nn.Parameter) and x.attributes is None and not x.slots
+    plain = x.cls in (torch.Tensor, torch.nn.Parameter) and not x.slots
+    plain = plain and (x.attributes is None or not x.attributes.read_all(trace))
     if x.real is not None:
         plain = plain and not vars(x.real)
     if memo is None or not plain:

@@ -21,7 +21,7 @@ from pliant.capture.native import function
 from pliant.capture.torch_calls import convert
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, NotConstant, Value
-from pliant.capture.values.containers import Sequence
+from pliant.capture.values.containers import Sequence, instance_dict
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.number import Number
 from pliant.capture.values.objects import Instance
@@ -132,9 +132,27 @@ def _known(trace: Trace, value: Value) -> tuple[bool, Any]:
     the same one."""
     if isinstance(value, Instance) and value.source is not None:
         return True, real_object(trace, value)
+    if isinstance(value, Instance):
+        return _frozen(trace, value)
     if isinstance(value, Const) or (isinstance(value, Sequence) and value.immutable):
         try:
             return True, known_object(value, trace)
         except NotConstant:
             pass
     return False, None
+
+
+def _frozen(trace: Trace, value: Instance) -> tuple[bool, Any]:
+    """An object of a frozen dataclass that the program has made: one serves all calls."""
+    parameters = getattr(value.cls, "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen or id(value.cls) in trace.temporaries:
+        return False, None
+    fields = dict(instance_dict(trace, value).read_all(trace)) if value.has_dict else {}
+    fields |= {name: slot for name, slot in value.slots.items() if slot is not None}
+    frozen = object.__new__(value.cls)
+    for name, item in fields.items():
+        constant, real = _known(trace, trace.read(item))
+        if not constant:
+            return False, None
+        object.__setattr__(frozen, name, real)
+    return True, frozen

@@ -1,6 +1,7 @@
 """Tensors of wrapper subclasses that the compiled function makes itself."""
 
 from collections import namedtuple
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -9,6 +10,17 @@ from torch.testing._internal.two_tensor import TwoTensor
 import pliant
 
 Kind = namedtuple("Kind", ["stored", "shown"])
+
+
+@dataclass(frozen=True)
+class Frozen:
+    number: int
+    kind: Kind = Kind(1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenSlots:
+    number: int
 
 
 class Tagged(torch.Tensor):
@@ -73,6 +85,8 @@ PROGRAMS = {
     "a size as its context": lambda x: Tagged(x, x.size()),
     "a size and more": lambda x: Tagged(x, (x.size(), x.stride(), x.dtype)).kind,
     "a class as its context": lambda x: Tagged(x, Kind),
+    "a frozen dataclass": lambda x: Tagged(x, Frozen(3)) * 2,
+    "one with slots": lambda x: (Tagged(x, FrozenSlots(3)) * 2, Tagged(x, FrozenSlots(4)).kind),
     "a size of what is made": lambda x: x * Tagged(x, "a").shape[0],
     "two tensors inside": lambda x: TwoTensor(x, x * 3) + 1,
     "wrappers inside": lambda x: (TwoTensor(TwoTensor(x, x + 1), TwoTensor(x, x * 2)) * 2).b.a,
@@ -140,6 +154,20 @@ def test_between_a_function_with_a_gradient_of_its_own():
         result = function(x)
         result.sum().backward()
         results.append((result.tolist(), result.requires_grad, x.grad))
+    assert results[0] == results[1]
+
+
+def test_what_may_change_is_left_to_python():
+    """An object that others can write to, and the dictionary of attributes."""
+
+    def program(x):
+        notes = [1]
+        tagged = TwoTensor(x, x + 1)
+        tagged.notes = notes
+        notes.append(2)
+        return tagged.notes, sorted(vars(tagged)), x * 2
+
+    results = [str(f(torch.ones(2))) for f in (pliant.compile(program), program)]
     assert results[0] == results[1]
 
 
