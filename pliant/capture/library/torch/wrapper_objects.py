@@ -149,7 +149,7 @@ def _frozen(trace: Trace, value: Instance) -> tuple[bool, Any]:
         return False, None
     fields = dict(instance_dict(trace, value).read_all(trace)) if value.has_dict else {}
     fields |= {name: slot for name, slot in value.slots.items() if slot is not None}
-    frozen = object.__new__(value.cls)
+    frozen: Any = object.__new__(value.cls)
     for name, item in fields.items():
         constant, real = _known(trace, trace.read(item))
         if not constant:
