@@ -430,16 +430,21 @@ def call_optimized_module(trace: Trace, module: Value, *args: Value, **kwargs: V
     return call(trace, original, list(args), kwargs)
 
 
-def initialise_module(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
-    """`torch.nn.Module.__init__` as it is once torch.compile was used: the original with a note for
-    torch.compile about it."""
-    patched = torch.nn.Module.__init__
-    cells = dict(zip(patched.__code__.co_freevars, patched.__closure__ or (), strict=True))
-    return call(trace, trace.wrap_pinned(cells["init"].cell_contents), list(args), kwargs)
+def _tagging(name: str) -> Handler:
+    """A method of `torch.nn.Module` as it is once torch.compile was used: the original with a note
+    for torch.compile about it."""
+
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+        patched: Any = getattr(torch.nn.Module, f"__{name}__")
+        cells = dict(zip(patched.__code__.co_freevars, patched.__closure__ or (), strict=True))
+        return call(trace, trace.wrap_pinned(cells[name].cell_contents), list(args), kwargs)
+
+    return handler
 
 
 NOT_IMPORTED = ("torch._dynamo", "torch.fx.experimental", "pliant.api")
 _DECORATORS, _FRAMES = "torch._dynamo.decorators", "torch._dynamo.eval_frame"
+_MUTATION_GUARD = "torch._dynamo.mutation_guard"
 # PyTorch's names for the same things, which are not imported here.
 BY_NAME: dict[tuple[str, str], Handler] = {
     ("torch._dynamo.decorators", "graph_break"): handle_graph_break,
@@ -464,10 +469,12 @@ BY_NAME: dict[tuple[str, str], Handler] = {
         )
     },
     (_FRAMES, "OptimizedModule.__call__"): call_optimized_module,
-    (
-        "torch._dynamo.mutation_guard",
-        "install_generation_tagging_init.<locals>.patched_init",
-    ): initialise_module,
+    **{
+        (_MUTATION_GUARD, f"install_generation_tagging_init.<locals>.patched_{name}"): _tagging(
+            name
+        )
+        for name in ("init", "setstate")
+    },
     ("pliant.api", "compile"): handle_compile,
 }
 

@@ -478,6 +478,8 @@ class World(TorchDispatchMode):
             return op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
 
     def _data(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if op.name == "aten.item.default":  # in inference mode it arrives as it is
+            return self._composite(op, args, kwargs)
         if op.name == "aten._local_scalar_dense.default":
             if id(args[0]) in self.scalars:
                 return self.scalars[id(args[0])]

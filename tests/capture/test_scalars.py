@@ -136,3 +136,24 @@ def test_error_of_a_numpy_function():
     compiled = pliant.compile(lambda x: x * np.prod([1, 2], axis=3))
     with pytest.raises(np.exceptions.AxisError, match="axis 3 is out of bounds"):
         compiled(X)
+
+
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+def test_numbers_are_read_in_inference_mode(around, inside):
+    def program(x):
+        with torch.inference_mode(inside):
+            total = x.sum().item()
+            kept = x[x > 1].shape[0]
+        return x * int(x[0]) + total, kept, float(x.max())
+
+    compiled = pliant.compile(program, fullgraph=True)
+    for scale in (1, 2):
+        x = torch.arange(4.0) * scale
+        with torch.inference_mode(around):
+            assert str(compiled(x)) == str(program(x))
+
+
+def test_only_one_element_is_a_number_in_inference_mode():
+    with torch.inference_mode(), pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
+        pliant.compile(lambda x: x.item())(torch.ones(2))

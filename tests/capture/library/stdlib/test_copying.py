@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch._dynamo import mutation_guard
 
 import pliant
 
@@ -81,4 +82,19 @@ def test_gradients_of_tensors_given_one_after_the_other():
         return torch.autograd.grad(outputs, (p for p in [NET[0].weight]))[0]
 
     x = torch.randn(4, 4)
+    torch.testing.assert_close(pliant.compile(program, fullgraph=True)(x), program(x))
+
+
+def test_a_module_once_torch_compile_was_used(monkeypatch):
+    """It puts methods of its own into `torch.nn.Module`."""
+    for name in ("__init__", "__setstate__"):
+        monkeypatch.setattr(torch.nn.Module, name, getattr(torch.nn.Module, name))
+    needed = "___needs_generation_tag_patch"
+    monkeypatch.setattr(torch.nn.Module, needed, True, raising=False)
+    mutation_guard.install_generation_tagging_init()
+
+    def program(x):
+        return copy.deepcopy(NET)(x) + torch.nn.Identity()(x).sum()
+
+    x = torch.randn(3, 4)
     torch.testing.assert_close(pliant.compile(program, fullgraph=True)(x), program(x))
