@@ -444,7 +444,7 @@ def _tagging(name: str) -> Handler:
 
 NOT_IMPORTED = ("torch._dynamo", "torch.fx.experimental", "pliant.api")
 _DECORATORS, _FRAMES = "torch._dynamo.decorators", "torch._dynamo.eval_frame"
-_MUTATION_GUARD = "torch._dynamo.mutation_guard"
+_MUTATION_GUARD, _INSTALL = "torch._dynamo.mutation_guard", "install_generation_tagging_init"
 # PyTorch's names for the same things, which are not imported here.
 BY_NAME: dict[tuple[str, str], Handler] = {
     ("torch._dynamo.decorators", "graph_break"): handle_graph_break,
