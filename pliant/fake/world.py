@@ -23,7 +23,7 @@ from pliant.base.isolation import raise_hidden
 from pliant.base.late import Late
 from pliant.base.operators import FunctionRecord, function_record, record_of
 from pliant.base.values import dataclass
-from pliant.fake import convert, functions, measured, pointwise, unbacked, views
+from pliant.fake import autocast, convert, functions, measured, pointwise, unbacked, views
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
 from pliant.fake.errors import DataDependent, NoMetaKernel, ReadsArgument, Unsupported
 from pliant.fake.meta import MASKS, check_masks, meta_rule
@@ -108,6 +108,7 @@ class World(TorchDispatchMode):
         self.env = ShapeEnv() if env is None else env
         self.keeps_tangents = False  # dual numbers are in use
         self.wraps = False  # there are fakes of wrapper subclasses
+        self.autocast: autocast.State | None = None  # where the program has it on
         self._self = weakref.ref(self)
         self._reals = convert.Converter(self._self)
         # Recipes by operator and metadata of arguments; one table per default dtype.
@@ -145,11 +146,10 @@ class World(TorchDispatchMode):
             func = jagged.override_of(func, args, kwargs) or func
         notes = Notes(name, record, (func, args, kwargs), raises=record.checks_data)
         outer, self._notes = self._notes, notes
-        default_dtype = torch.get_default_dtype()
-        if default_dtype is not self._default_dtype:
-            self._default_dtype = default_dtype
-            self._recipes = {}
-        caching_casts = torch._C._is_any_autocast_enabled() and torch.is_autocast_cache_enabled()
+        if torch.get_default_dtype() is not self._default_dtype:
+            self._default_dtype, self._recipes = torch.get_default_dtype(), {}
+        around, self.autocast = self.autocast, autocast.current()
+        caching_casts = self.autocast is not None and torch.is_autocast_cache_enabled()
         if caching_casts:  # autocast's cache outlives this call and would keep fakes
             torch.set_autocast_cache_enabled(False)
         try:
@@ -172,6 +172,7 @@ class World(TorchDispatchMode):
                 raise
             raise cause(name) from error
         finally:
+            self.autocast = around
             if caching_casts:
                 torch.set_autocast_cache_enabled(True)
             self._notes = outer
@@ -268,9 +269,8 @@ class World(TorchDispatchMode):
             return torch.zeros((), **kwargs)  # the tangent of a Python number, which will be read
         if op.draws is not None and op.draws(args, kwargs):
             self._notes.random = True
-        if (
-            op.raises is not None and op.kind is not OverloadKind.COMPOSITE
-        ):  # whose parts come here too
+        # Of a composite one, the parts come here too.
+        if op.raises is not None and op.kind is not OverloadKind.COMPOSITE:
             self._notes.errors(op.raises, args, kwargs)
         return _ANSWERS[op.kind](self, op, args, kwargs)
 
@@ -474,7 +474,7 @@ class World(TorchDispatchMode):
 
     def _composite(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Reached below autograd, as in inference mode: what could be recorded above already was.
-        with torch._C._AutoDispatchBelowAutograd(), self:
+        with autocast.in_parts(self, op.func), torch._C._AutoDispatchBelowAutograd(), self:
             return op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
 
     def _data(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

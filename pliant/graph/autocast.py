@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import torch
 
+from pliant.fake.autocast import DEVICES, casts_parts, current, enabled, in_parts, state
 from pliant.graph.aliases import NotFunctionalized
 
-DEVICES: Final = ("cpu", "cuda")
+__all__ = ["casts_parts", "current", "enabled", "in_parts", "state", "switch", "undone"]
+
 SWITCHES: Final = (
     torch.set_autocast_enabled,
     torch.set_autocast_dtype,
@@ -23,17 +25,6 @@ SWITCHES: Final = (
     torch.clear_autocast_cache,
 )
 """What `with torch.autocast(...)` is in a captured graph."""
-
-State = tuple[Any, ...]
-
-
-def enabled() -> bool:
-    return bool(torch._C._is_any_autocast_enabled())
-
-
-def state() -> State:
-    per_device = [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES]
-    return (*per_device, torch.is_autocast_cache_enabled())
 
 
 class undone:

@@ -169,17 +169,17 @@ class Functionalizer(AliasWorld):
         # those. PyTorch updates nothing for an input without elements, and its kernel refuses one.
         if op.statistics and args[5] and args[3] is not None and not is_empty(args[0]):
             return self._with_statistics(op, args)
-        record = op.record
-        if record.opaque is not None or record.lowering is not None:
+        record, casts = op.record, autocast.casts_parts(self.autocast, op.func)
+        if not casts and (record.opaque is not None or record.lowering is not None):
             result = self._answer(op, args, kwargs)
             # A result that is a view of an argument has to be taken apart: of a call as a whole
             # nobody could tell which elements of the argument a write to the result changes.
             if not self._shares(result, args):
                 self.record_call(op, args, kwargs, result)
                 return result
-        with torch._C._AutoDispatchBelowAutograd(), self:
+        with autocast.in_parts(self, op.func), torch._C._AutoDispatchBelowAutograd(), self:
             result = NotImplemented
-            if record.decomposition is not None:
+            if record.decomposition is not None and not casts:
                 result = record.decomposition(*args, **kwargs)
             if result is NotImplemented:
                 result = op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
@@ -514,6 +514,7 @@ class CapturedRun:
             if node.op in _STEPS:
                 self.functionalizer.begins(node)
                 first = len(self.functionalizer.function.nodes)
+                self.functionalizer.autocast = autocast.current()
                 self.env[node] = _STEPS[node.op](self, node)
                 # A call whose result nobody uses is dead, but must raise what eager PyTorch raises.
                 if RAISES in node.meta and not node.users:
