@@ -462,8 +462,7 @@ class World(TorchDispatchMode):
         elif op.record.functional in SQUEEZES and views.is_symbolic_call(args):
             # PyTorch hands symbolic sizes that stay as they are to the tensor that owns them, which
             # frees them first.
-            rule: Any = record_of(str(op.record.functional)).view
-            layout = rule(*args, **kwargs)
+            layout = record_of(str(op.record.functional)).view(*args, **kwargs)  # type: ignore[misc]
             place = (list(layout.sizes), list(layout.strides), layout.offset)
             as_plain(torch.ops.aten.as_strided_.default, (args[0], *place), {})
         else:

@@ -181,9 +181,8 @@ class Functionalizer(AliasWorld):
             result = NotImplemented
             if record.decomposition is not None and not casts:
                 result = record.decomposition(*args, **kwargs)
-            if result is NotImplemented:
-                result = op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
-            return result
+            answered = result is not NotImplemented
+            return result if answered else op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
 
     def _with_statistics(self, op: Overload, args: tuple[Any, ...]) -> Any:
         """A norm that also writes to the running statistics among its arguments."""
