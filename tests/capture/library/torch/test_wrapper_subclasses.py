@@ -280,3 +280,38 @@ def test_overrides_are_in_force_again_after_a_failure():
     with pytest.raises(IndexError):
         compiled(x, torch.tensor([7]))
     same(torch.sin(x), program(x, torch.arange(3)))
+
+
+MADE_INSIDE = {
+    "made and used": lambda x: TwoTensor(x, x + 1) * 2,
+    "made and written": lambda x: (TwoTensor(x * 2, x + 1).add_(1), x),
+    "what was put inside": lambda x: TwoTensor(x, x + 1).a * 2,
+    "one in another": lambda x: (TwoTensor(TwoTensor(x, x), TwoTensor(x, x)) + 1).a.b,
+    "one of another class": lambda x: Scaled(x, x.sum(), "b") + 1,
+    "its sizes": lambda x: TwoTensor(x, x).view(-1) * x.shape[0],
+}
+
+
+@pytest.mark.parametrize("name", MADE_INSIDE)
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_made_inside(name, dynamic, backend):
+    program = MADE_INSIDE[name]
+    compiled = pliant.compile(program, backend=backend, dynamic=dynamic, fullgraph=True)
+    for x in (torch.randn(3, 4), torch.randn(5, 4)):
+        mine, expected = compiled(x.clone()), program(x.clone())
+        for got, wanted in zip(pytree.tree_leaves(mine), pytree.tree_leaves(expected)):
+            same(got, wanted)
+
+
+def test_made_inside_holds_the_tensor_that_it_was_made_of():
+    def program(x):
+        return TwoTensor(x, x + 1).a is x, x * 2
+
+    assert pliant.compile(program, backend="eager", fullgraph=True)(torch.ones(3))[0]
+
+
+def test_the_error_of_a_constructor():
+    compiled = pliant.compile(lambda x: TwoTensor(x, x[0]), backend="eager")
+    with pytest.raises(AssertionError, match="Expected a.shape == b.shape"):
+        compiled(torch.ones(2, 3))
