@@ -10,7 +10,15 @@ from typing import Any
 
 from pliant._native import Dispatcher
 from pliant.capture.class_writes import ClassNamespace, set_on_class
-from pliant.capture.model import DESCRIPTORS, GET, SET, bind_descriptor, call, get_attribute
+from pliant.capture.model import (
+    DESCRIPTORS,
+    GET,
+    SET,
+    bind_descriptor,
+    call,
+    generic_set_attribute,
+    get_attribute,
+)
 from pliant.capture.native import fill_late
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value
@@ -18,6 +26,7 @@ from pliant.capture.values.containers import Mapping, Sequence, instance_dict
 from pliant.capture.values.conversion import from_real
 from pliant.capture.values.dict_views import MappingProxy
 from pliant.capture.values.functions import BoundMethod, CompiledFunction, FunctionValue
+from pliant.capture.values.program_classes import ProgramScalar
 from pliant.guards.guard import MISSING
 from pliant.guards.source import Attr, ClassAttr, Fixed, Source
 
@@ -41,9 +50,23 @@ def get_constant_attribute(trace: Trace, obj: Const, name: str) -> Value | None:
         return _class_attribute(trace, obj, real, name)
     if type(real) in PLAIN:
         return None
+    own = trace.temporaries.get(id(real))
+    if isinstance(own, ProgramScalar):
+        return _scalar_attribute(trace, own, name)
     if isinstance(real, types.GetSetDescriptorType) and name in ("__get__", "__set__"):
         return Const(getattr(real, name))
     return _object_attribute(trace, obj, real, name)
+
+
+def _scalar_attribute(trace: Trace, scalar: ProgramScalar, name: str) -> Value | None:
+    """Slots and the dictionary. The rest is found by the general rules: methods take the constant
+    that it is as a number or a text."""
+    if name == "__dict__" and scalar.has_dict:
+        return instance_dict(trace, scalar)
+    attribute = trace.lookup(scalar.cls, name)
+    if isinstance(attribute, types.MemberDescriptorType):
+        return bind_descriptor(trace, attribute, scalar, scalar.cls, name)
+    return None
 
 
 def namespace(trace: Trace, real: dict[str, Any]) -> Mapping:
@@ -265,7 +288,18 @@ def set_class_attribute(trace: Trace, obj: Const, name: str, value: Value | None
             delattr(real, name) if value is None else setattr(real, name, None)
         except (AttributeError, TypeError) as error:
             trace.throw(error)
+    own = trace.temporaries.get(id(real))
+    hook = "__setattr__" if value is not None else "__delattr__"
+    # What runs code of the class needs the constant.
+    if isinstance(own, ProgramScalar) and trace.owner(own.cls, hook) is object:
+        attribute = trace.lookup(own.cls, name)
+        if attribute is MISSING or trace.lookup(type(attribute), "__set__") in (MISSING, SLOT_SET):
+            generic_set_attribute(trace, own, name, value)
+            return
     raise Break("attribute-write", f"{getattr(real, '__name__', type(real).__name__)}.{name}")
+
+
+SLOT_SET = types.MemberDescriptorType.__set__
 
 
 def _set_on_class(trace: Trace, obj: Const, cls: type, name: str, value: Value | None) -> None:

@@ -186,6 +186,10 @@ class Const(Value):
     def constant(self) -> Any:
         return self.value
 
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        own = trace.temporaries.get(id(self.value))
+        return None if own is None else own.instance_attribute(trace, name)
+
     def rebuild(self, emit: Emitter) -> str:
         return emit.constant(self.value)
 

@@ -79,6 +79,35 @@ class ProgramEnumMember(Value):
         return f"{emit.constant(type(self.real))}[{self.real.name!r}]"
 
 
+class ProgramScalar(Instance):
+    """A number or a text of a class of the program's, made during the capture: with attributes,
+    and another object for each call. As a number or a text it is the constant `scalar`."""
+
+    __slots__ = ("base", "scalar")
+
+    def __init__(self, base: type, scalar: Any) -> None:
+        super().__init__(type(scalar))
+        self.base = base
+        self.scalar = scalar
+
+    def children(self) -> list[Value]:
+        return [Const(self.cls), *super().children()]
+
+    def rebuild(self, emit: Emitter) -> str:
+        plain = PLAIN_FORMS[self.base](self.scalar)  # not by what the class says it is
+        make = f"{emit.constant(self.base)}.__new__"
+        return f"{make}({emit.constant(self.cls)}, {emit.constant(plain)})"
+
+
+PLAIN_FORMS: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+}
+
+
 class ProgramClass(Value):
     """A class made during the capture. `real` is its placeholder; what it holds now is emitted."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pliant.capture.library.folding import on_constants, register_immutable
-from pliant.capture.model import fold, iterate
+from pliant.capture.model import call, fold, iterate
 from pliant.capture.native import FUNCTIONS, METHODS, function
 from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.containers import plain_list
@@ -115,7 +115,18 @@ METHODS[array.array, "itemsize"] = lambda trace, obj: Const(obj.held.itemsize)
 # ---- bytes
 
 
-METHODS[bytes, "fromhex"] = lambda trace, cls, text: fold(trace, bytes.fromhex, trace.read(text))
+def of_class(trace: Trace, cls: Value, base: type, value: Value) -> Value:
+    """What a class method of `base` gives for a class derived from it: Python calls the class."""
+    return value if trace.read(cls).constant() is base else call(trace, cls, [value])
+
+
+def _from_hex(base: Any) -> Callable[..., Value]:
+    return lambda trace, cls, text: of_class(
+        trace, cls, base, fold(trace, base.fromhex, trace.read(text))
+    )
+
+
+METHODS[bytes, "fromhex"], METHODS[float, "fromhex"] = _from_hex(bytes), _from_hex(float)
 METHODS[bytearray, "fromhex"] = lambda trace, cls, text: FUNCTIONS[bytearray](
     trace, METHODS[bytes, "fromhex"](trace, Const(bytes), text)
 )
@@ -125,7 +136,8 @@ def int_from_bytes(trace: Trace, cls: Value, data: Value, *args: Value, **kwargs
     content = trace.read(data)
     if not isinstance(content, Const):
         content = FUNCTIONS[bytes](trace, content)
-    return on_constants(int.from_bytes)(trace, content, *args, **kwargs)
+    number = on_constants(int.from_bytes)(trace, content, *args, **kwargs)
+    return of_class(trace, cls, int, number)
 
 
 METHODS[int, "from_bytes"] = int_from_bytes

@@ -51,6 +51,7 @@ from pliant.capture.values.containers import (
 )
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.objects import Instance, Super, make_slice
+from pliant.capture.values.program_classes import ProgramScalar
 from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.predicates import Gives, IsSubclass
 from pliant.guards.source import Fixed
@@ -98,8 +99,8 @@ def make_object(
     # `__new__` may return something else, which is not initialised then.
     if not issubclass(obj.python_type(), real):
         return obj
-    if isinstance(obj, Const) and not isinstance(obj.value, type):
-        # an immutable scalar: there is nowhere to put attributes
+    if isinstance(obj, Const) and id(obj.value) not in trace.temporaries:
+        # an immutable scalar from elsewhere: there is nowhere to put attributes
         if isinstance(trace.lookup(obj.python_type(), "__init__"), types.FunctionType):
             raise Break("unsupported-class", f"{real.__name__}, which has __init__")
         return obj
@@ -416,7 +417,9 @@ def _scalar_new(base: type) -> Any:
         arguments = [trace.read(arg) for arg in args]
         if real is base or not all(is_constant(arg) for arg in arguments) or kwargs:
             return _scalar(trace, base, real, arguments, kwargs)
-        return fold(trace, base.__new__, Const(real), *arguments)
+        scalar = fold(trace, base.__new__, Const(real), *arguments)
+        trace.temporaries[id(scalar.value)] = ProgramScalar(base, scalar.value)
+        return scalar
 
     return scalar_new
 

@@ -450,3 +450,105 @@ def test_namespace_of_a_class():
     assert f(X)[1:] == (["a", "b", "c"], 5, True)
     del K.a
     assert f(X)[1:] == (["b", "c"], 5, False)
+
+
+# ---- numbers and texts of classes of the program's
+
+
+class Quantity(float):
+    def __new__(cls, value, unit=None):
+        quantity = super().__new__(cls, value)
+        quantity.unit = unit
+        return quantity
+
+
+class Counted(str):
+    def __init__(self, text):
+        self.length = len(text)
+
+
+class Tagged(int):
+    tag = None
+
+
+class Bare(str):
+    __slots__ = ()
+
+
+def made_with_attributes(x):
+    q = Quantity(2.5, "m")
+    return x * q, q.unit, q + 1, q
+
+
+def initialised_text(x):
+    text = Counted("abc")
+    return x + text.length, text, text.upper()
+
+
+def attributes_written(x):
+    first, second = Tagged(3), Tagged(3)
+    first.tag = [x]
+    first.tag.append(1)
+    first.gone = 2
+    del first.gone
+    return first.tag, second.tag, first == second, first is second, vars(first), {first: 1}[3]
+
+
+def attributes_refused(x):
+    try:
+        Bare("a").more = 1
+    except AttributeError as error:
+        return x + 1, str(error)
+
+
+def attribute_missing(x):
+    number = Tagged(3)
+    try:
+        del number.more
+    except AttributeError as error:
+        return x + number, str(error), hasattr(number, "more")
+
+
+def by_class_methods(x):
+    numbers = [Tagged.from_bytes(b"\1", "big"), Quantity.fromhex("0x1p1")]
+    return x + 1, numbers, [type(number) for number in numbers]
+
+
+def text_of_a_class_made_here(x):
+    class Text(str):
+        def upper(self):
+            return Text(super().upper())
+
+    text = Text("ab")
+    text.other = text.upper()
+    return x + 1, str(text.other), type(text.other) is Text
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        made_with_attributes, initialised_text, attributes_written, attributes_refused,
+        attribute_missing, by_class_methods, text_of_a_class_made_here,
+    ],
+)  # fmt: skip
+def test_scalars_of_other_classes(program):
+    check(program, X)
+
+
+def test_a_text_of_a_class_made_here_after_a_break():
+    def program(x):
+        class Text(str):
+            def again(self):
+                return Text(self)
+
+        text = Text("ab")
+        y = x + 1
+        pliant.graph_break()
+        return y, str(text.again()), type(text.again()) is type(text)
+
+    assert pliant.compile(program, backend="eager")(X)[1:] == ("ab", True)
+
+
+def test_each_call_makes_another_scalar():
+    compiled = pliant.compile(lambda x: (Tagged(3), x + 1), backend="eager", fullgraph=True)
+    assert compiled(X)[0] is not compiled(X)[0]
