@@ -228,7 +228,7 @@ _BUILDERS: dict[str, OpInfo] = {
     "BUILD_SET": _built(ARG, "set([{all}])"),  # braces around nothing are a dictionary
     "BUILD_MAP": _number(lambda arg: 2 * arg, 1),
     "BUILD_CONST_KEY_MAP": _number(arg_plus(1), 1),
-    "BUILD_STRING": _built(ARG, "''.join(({all},))"),
+    "BUILD_STRING": _built(ARG, "''.join([{all}])"),  # `f'{x:}'` has an empty one
     "BUILD_SLICE": _built(lambda arg: 3 if arg == 3 else 2, "slice({all})"),
     # The container lies `arg` below what is added to it and stays there.
     "LIST_APPEND": _number(arg_plus(1), ARG),

@@ -7,6 +7,7 @@ They are recognised by name, because pliant does not import PyTorch's compiler.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -292,9 +293,15 @@ def is_followed(fn: Any) -> bool:
 TRACE_RULES = "torch._dynamo.trace_rules"  # has the marks of PyTorch's own functions of these names
 
 
+def _mark(fn: Any, name: str) -> Any:
+    """A mark on a function or a class. A `__getattr__` of the program's has no say."""
+    find = inspect.getattr_static if hasattr(type(fn), "__getattr__") else getattr
+    return find(fn, name, None)
+
+
 def is_allowed_in_graph(fn: Any) -> bool:
     """Whether a function is marked with `allow_in_graph` or `nonstrict_trace`."""
-    if getattr(fn, IN_GRAPH, False) or MARKED.get(fn) == IN_GRAPH:
+    if _mark(fn, IN_GRAPH) or MARKED.get(fn) == IN_GRAPH:
         return True
     # Without importing it: if it isn't there, nobody has used PyTorch's own directives.
     rules: Any = sys.modules.get(TRACE_RULES)
@@ -304,7 +311,7 @@ def is_allowed_in_graph(fn: Any) -> bool:
 
 
 def has_constant_result(fn: Any) -> bool:
-    marked = getattr(fn, CONSTANT, False) or getattr(fn, "_dynamo_marked_constant", False)
+    marked = _mark(fn, CONSTANT) or _mark(fn, "_dynamo_marked_constant")
     return bool(marked) or MARKED.get(fn) == CONSTANT
 
 
@@ -314,7 +321,7 @@ def substitute_of(fn: Any) -> Callable[..., Any] | None:
         substitute = SUBSTITUTES.get(fn)
     except TypeError:  # unhashable
         return None
-    return getattr(fn, "__torch_dynamo_polyfill__", None) if substitute is None else substitute
+    return _mark(fn, "__torch_dynamo_polyfill__") if substitute is None else substitute
 
 
 # Packages of PyTorch whose code takes another path under a compiler, with other results: optimizers

@@ -130,6 +130,7 @@ class Trace:
         self.entered: dict[int, Any] = {}  # modes of PyTorch that the program is in, by value
         self.temporaries: dict[int, Value] = {}  # what exists during the capture only, by id
         self.class_writes: dict[tuple[type, str], tuple[Any, Value | None]] = {}
+        self.showing: list[tuple[Value, Any]] = []  # whose text is being made, and by what
         self.placeholders = Placeholders()  # parts of the classes among them
         self.random_draws: list[RandomDraw] = []  # by residual code, before the graph
         self.signatures: dict[Any, Value] = {}  # of methods that the program asked for

@@ -11,6 +11,7 @@ Values never change the user's objects. Writes go to the value; `effects` replay
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pliant.base.errors import PliantError
@@ -218,3 +219,12 @@ def is_constant(value: Value) -> bool:
     except NotConstant:
         return False
     return True
+
+
+def is_followed(trace: Trace, obj: Value, *names: str) -> bool:
+    """Whether one of these special methods of a constant made here is code of the program's: it may
+    look at attributes that only the capture knows."""
+    if not isinstance(obj, Const) or id(obj.value) not in trace.temporaries:
+        return False
+    cls = obj.python_type()
+    return any(isinstance(trace.lookup(cls, name), types.FunctionType) for name in names)

@@ -24,7 +24,7 @@ from pliant.capture.inputs import Layout
 from pliant.capture.residual_helpers import as_plain
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import Break, Const, ForeignTracer, Unread, Value
-from pliant.capture.values.containers import Mapping, Sequence, SetValue
+from pliant.capture.values.containers import Mapping, Sequence, SetValue, element_of
 from pliant.capture.values.functions import (
     BoundMethod,
     BuiltinMethod,
@@ -314,12 +314,15 @@ def _mapping(trace: Trace, real: dict[Any, Any], source: Source) -> Value:
 
 
 def _set(trace: Trace, real: Any, source: Source) -> Value:
+    functions = [item for item in real if type(item) is types.FunctionType]
     # Elements that hash by Python code could not be guarded.
-    if not all(trace.is_plain_constant(item) for item in real):
+    if not all(trace.is_plain_constant(item) or item in functions for item in real):
         return _opaque(trace, real, source)
     _assume(trace, GuardKind.TYPE, source, type(real))
     _assume(trace, GuardKind.ELEMENTS, source, tuple(real))
-    return SetValue(type(real), set(real), source)
+    if not functions:
+        return SetValue(type(real), set(real), source)
+    return SetValue(type(real), [element_of(trace, trace.wrap_pinned(i)) for i in real], source)
 
 
 # ---- functions

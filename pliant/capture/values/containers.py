@@ -22,7 +22,7 @@ import torch
 
 from pliant._native import is_python_class
 from pliant.capture.native import FUNCTIONS
-from pliant.capture.value import Break, Const, NotConstant, Unread, Value, constants
+from pliant.capture.value import Break, Const, NotConstant, Unread, Value, constants, is_followed
 from pliant.guards.guard import GuardKind
 from pliant.guards.source import DictItem, Fixed, InstanceDict, Source
 
@@ -301,6 +301,8 @@ def _key_of(trace: Trace, value: Value) -> Any:
     except NotConstant:
         pass
     else:
+        if is_followed(trace, value, "__hash__", "__eq__"):
+            raise Break("custom-hash", f"a {type(key).__name__} as a key")
         try:
             hash(key)
         except TypeError as error:

@@ -106,7 +106,8 @@ class FunctionValue(Value):
         return values + ([] if self.attributes is None else self.attributes.contents())
 
     def rebuild(self, emit: Emitter) -> str:
-        closure = emit.sequence_of(list(self.cells or []), tuple)
+        # An empty tuple would stay one, where Python has None.
+        closure = emit.sequence_of(list(self.cells), tuple) if self.cells else "None"
         defaults = emit.sequence_of(self.defaults, tuple) if self.defaults else "None"
         code, namespace = emit.constant(self.code), emit.constant(self.globals)
         arguments = [code, namespace, repr(self.name), defaults, closure]

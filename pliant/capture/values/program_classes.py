@@ -90,6 +90,14 @@ class ProgramScalar(Instance):
         self.base = base
         self.scalar = scalar
 
+    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
+        super().store_attribute(trace, name, value)
+        # C code that is run on the constant may have its class look for what is known.
+        if value is not None and is_constant(trace.read(value)):
+            object.__setattr__(self.scalar, name, trace.read(value).constant())
+        elif name in vars(self.scalar):
+            object.__delattr__(self.scalar, name)
+
     def children(self) -> list[Value]:
         return [Const(self.cls), *super().children()]
 

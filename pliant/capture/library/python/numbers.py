@@ -36,7 +36,16 @@ from pliant.capture.model import (
     truth,
 )
 from pliant.capture.native import FUNCTIONS, METHODS, function, pure
-from pliant.capture.value import NONE, NOT_IMPLEMENTED, Break, Const, Value, boolean, is_constant
+from pliant.capture.value import (
+    NONE,
+    NOT_IMPLEMENTED,
+    Break,
+    Const,
+    Value,
+    boolean,
+    is_constant,
+    is_followed,
+)
 from pliant.capture.values.containers import plain_tuple
 from pliant.capture.values.conversion import from_real
 from pliant.capture.values.number import Number
@@ -90,7 +99,7 @@ def make_bool(trace: Trace, *args: Value) -> Value:
 @function(int)
 def make_int(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     values = [trace.read(arg) for arg in args]
-    if len(values) != 1 or kwargs or isinstance(values[0], Const):
+    if len(values) != 1 or kwargs or _is_known(trace, values[0], "__int__"):
         return compute(trace, int, values, kwargs)
     message = "int() argument must be a string, a bytes-like object or a real number, not"
     return _convert(trace, int, values[0], ("__int__", "__index__", "__trunc__"), message)
@@ -99,10 +108,14 @@ def make_int(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
 @function(float)
 def make_float(trace: Trace, *args: Value) -> Value:
     values = [trace.read(arg) for arg in args]
-    if len(values) != 1 or isinstance(values[0], Const):
+    if len(values) != 1 or _is_known(trace, values[0], "__float__"):
         return compute(trace, float, values)
     message = "float() argument must be a string or a real number, not"
     return _convert(trace, float, values[0], ("__float__", "__index__"), message)
+
+
+def _is_known(trace: Trace, value: Value, method: str) -> bool:
+    return isinstance(value, Const) and not is_followed(trace, value, method)
 
 
 def _convert(
@@ -231,7 +244,7 @@ def absolute(trace: Trace, value: Value) -> Value:
     symbolic = taken_over(trace, operator.abs, value)
     if symbolic is not None:
         return symbolic
-    if isinstance(value, Const | Number):
+    if isinstance(value, Number) or _is_known(trace, value, "__abs__"):
         return compute(trace, abs, [value])
     result = call_special(trace, value, "__abs__")
     if result is None:

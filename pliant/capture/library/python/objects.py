@@ -1,8 +1,8 @@
 """Objects as such: attribute functions, what all inherit from `object`, text, small classes.
 
 Text is made by the rules of the language: `str`, `repr` and `format` look the special method up on
-the class. What would show an address (the default `repr`) is not known during capture and breaks
-the graph.
+the class. What would show the address of an object made here (the default `repr`) is not known
+during capture and breaks the graph; one from outside is assumed to be the same object.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from pliant.capture.value import (
     Value,
     boolean,
     is_constant,
+    is_followed,
 )
 from pliant.capture.values.containers import (
     Mapping,
@@ -69,6 +70,9 @@ from pliant.guards.source import ClassAttr, Fixed, Source
 if TYPE_CHECKING:
     from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
+
+
+Shower = Callable[["Trace", Any], str]  # makes the text of an object
 
 
 # ---- attributes by name
@@ -233,7 +237,7 @@ def object_repr(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     if isinstance(obj, Const):
         return Const(object.__repr__(obj.value))
-    raise Break("identity-number", f"the default repr() of a {obj.python_type().__name__}")
+    return Const(object.__repr__(_known_by_identity(trace, obj, "the default repr()")))
 
 
 @method(object, "__str__")
@@ -272,7 +276,7 @@ def object_pickling(trace: Trace, obj: Value, *args: Value) -> Value:
 @function(hash)
 def builtin_hash(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
-    if is_constant(obj):
+    if is_constant(obj) and not is_followed(trace, obj, "__hash__"):
         _refuse_temporary(trace, obj, "hash()")
         try:
             return Const(hash(obj.constant()))
@@ -363,7 +367,7 @@ def _run(trace: Trace, action: Callable[[], Any]) -> Const:
 def str_of(trace: Trace, obj: Value) -> Value:
     """`str(obj)`."""
     obj = trace.read(obj)
-    if isinstance(obj, Const):
+    if isinstance(obj, Const) and not is_followed(trace, obj, "__str__", "__repr__"):
         return obj if type(obj.value) is str else _run(trace, lambda: str(obj.value))
     if type(obj) in OPERATE:
         return ask_owner(trace, str, _no_tensor(obj))
@@ -375,7 +379,7 @@ def str_of(trace: Trace, obj: Value) -> Value:
 def repr_of(trace: Trace, obj: Value) -> Value:
     """`repr(obj)`."""
     obj = trace.read(obj)
-    if isinstance(obj, Const):
+    if isinstance(obj, Const) and not is_followed(trace, obj, "__repr__"):
         return _run(trace, lambda: repr(obj.value))
     if type(obj) in OPERATE:
         return ask_owner(trace, repr, _no_tensor(obj))
@@ -392,12 +396,20 @@ def repr_of(trace: Trace, obj: Value) -> Value:
     return _text(trace, obj, "__repr__", call_special(trace, obj, "__repr__"))
 
 
+@method(types.FunctionType, "__repr__")
+def function_repr(trace: Trace, obj: Value) -> Value:
+    return Const(repr(_known_by_identity(trace, trace.read(obj), "repr()")))
+
+
 def format_of(trace: Trace, obj: Value, spec: Value | None = None) -> Value:
     """`format(obj, spec)`."""
     obj = trace.read(obj)
     spec = Const("") if spec is None else trace.read(spec)
-    if isinstance(obj, Const):
+    if isinstance(obj, Const) and not is_followed(trace, obj, "__format__", "__str__", "__repr__"):
         return _run(trace, lambda: format(obj.value, spec.constant()))
+    plain = is_constant(spec) and spec.constant() == ""
+    if isinstance(obj, Const) and plain and not is_followed(trace, obj, "__format__"):
+        return str_of(trace, obj)  # as C code does
     if type(obj) in OPERATE:
         return ask_owner(trace, format, _no_tensor(obj), spec)
     return _text(trace, obj, "__format__", call_special(trace, obj, "__format__", spec))
@@ -423,20 +435,42 @@ def shown(trace: Trace, obj: Value) -> str:
     return text
 
 
+def _inside_itself(ellipsis: str) -> Callable[[Shower], Shower]:
+    """Python shows an object that is met while it is being shown as an ellipsis."""
+
+    def around(show: Shower) -> Shower:
+        def show_once(trace: Trace, obj: Any) -> str:
+            if any(outer is obj and by is show for outer, by in trace.showing):
+                return ellipsis
+            trace.showing.append((obj, show))
+            try:
+                return show(trace, obj)
+            finally:
+                trace.showing.pop()
+
+        return show_once
+
+    return around
+
+
+@_inside_itself("[...]")
 def _show_list(trace: Trace, obj: Sequence) -> str:
     return f"[{', '.join(shown(trace, item) for item in obj.items)}]"
 
 
+@_inside_itself("(...)")
 def _show_tuple(trace: Trace, obj: Sequence) -> str:
     inner = ", ".join(shown(trace, item) for item in obj.items)
     return f"({inner},)" if len(obj.items) == 1 else f"({inner})"
 
 
+@_inside_itself("[...]")
 def _show_deque(trace: Trace, obj: Sequence) -> str:
     limit = "" if obj.maxlen is None else f", maxlen={obj.maxlen}"
     return f"{obj.cls.__name__}({_show_list(trace, obj)}{limit})"
 
 
+@_inside_itself("{...}")
 def _show_dict(trace: Trace, obj: Mapping) -> str:
     pairs = [
         f"{shown(trace, value_of_key(key))}: {shown(trace, value)}"
@@ -445,6 +479,7 @@ def _show_dict(trace: Trace, obj: Mapping) -> str:
     return f"{{{', '.join(pairs)}}}"
 
 
+@_inside_itself("...")
 def _show_ordered_dict(trace: Trace, obj: Mapping) -> str:
     inner = _show_dict(trace, obj) if obj.read_all(trace) else ""
     return f"{obj.cls.__name__}({_ordered_inner(trace, obj) if inner else ''})"
@@ -473,6 +508,7 @@ def _show_set(trace: Trace, obj: SetValue) -> str:
     return inner if obj.cls is set else f"{obj.cls.__name__}({inner})"
 
 
+@_inside_itself("namespace(...)")
 def _show_namespace(trace: Trace, obj: Value) -> str:
     items = instance_dict(trace, obj).read_all(trace)
     name = "namespace" if obj.python_type() is types.SimpleNamespace else obj.python_type().__name__
@@ -483,7 +519,7 @@ def _show_size(trace: Trace, obj: Sequence) -> str:
     return f"torch.Size({_show_list(trace, obj)})"
 
 
-REPR: dict[Any, Callable[[Trace, Any], str]] = {
+REPR: dict[Any, Shower] = {
     torch.Size.__repr__: _show_size,
     list.__repr__: _show_list,
     tuple.__repr__: _show_tuple,

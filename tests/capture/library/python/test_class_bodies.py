@@ -552,3 +552,61 @@ def test_a_text_of_a_class_made_here_after_a_break():
 def test_each_call_makes_another_scalar():
     compiled = pliant.compile(lambda x: (Tagged(3), x + 1), backend="eager", fullgraph=True)
     assert compiled(X)[0] is not compiled(X)[0]
+
+
+class Measured(float):
+    def __new__(cls, value, unit):
+        measured = super().__new__(cls, value)
+        measured.unit = unit
+        return measured
+
+    def __str__(self):
+        return f"{float(self)} {self.unit[0]}"
+
+    def __repr__(self):
+        return f"Measured({self.unit})"
+
+    def __abs__(self):
+        return self.unit
+
+    def __hash__(self):
+        return len(self.unit)
+
+    def __add__(self, other):
+        return Measured(float(self) + float(other), [*self.unit, "+"])
+
+
+def methods_that_look_at_attributes(x):
+    measured = Measured(2.5, [str(x.ndim)])
+    texts = str(measured), repr(measured), f"{measured}", f"{measured!r}", f"{measured:}"
+    return x + 1, texts, abs(measured), hash(measured), (measured + 1).unit, float(measured)
+
+
+def test_methods_of_scalars_are_followed():
+    check(methods_that_look_at_attributes, X)
+
+
+class Named(type):
+    def __getattr__(cls, name):
+        return name
+
+
+class WithoutMarks(metaclass=Named):
+    def __init__(self, value):
+        self.value = value
+
+
+def test_a_metaclass_that_has_every_attribute():
+    check(lambda x: (x + WithoutMarks(2).value, WithoutMarks.other), X)
+
+
+def test_a_function_without_a_closure_after_a_break():
+    def program(x):
+        def inner(a):
+            return a
+
+        y = x + 1
+        pliant.graph_break()
+        return y, inner.__closure__
+
+    assert pliant.compile(program, backend="eager")(X)[1] is None

@@ -700,3 +700,34 @@ def test_slot_for_weak_references():
         return x + 1, hasattr(one, "__weakref__"), one.__weakref__, other.__weakref__, has, text
 
     check(function, X)
+
+
+# ---- text
+
+
+def objects_within_themselves(x):
+    items, table, queue = [1], {"a": 1}, collections.deque([1], 3)
+    pair = ([],)
+    ordered, counts = collections.OrderedDict(a=1), collections.defaultdict(int)
+    names = types.SimpleNamespace()
+    items.append(items)
+    table["b"] = table
+    queue.append(queue)
+    pair[0].append(pair)
+    ordered["b"] = ordered
+    counts[1] = counts
+    names.me = names
+    return x + 1, [repr(each) for each in (items, table, queue, pair, ordered, counts, names)]
+
+
+def test_the_text_of_objects_within_themselves():
+    check(objects_within_themselves, X)
+
+
+def test_the_text_of_an_object_from_outside():
+    def program(x, obj, function):
+        return x + 1, repr(obj), str(function), f"{obj}"
+
+    compiled = pliant.compile(program, backend="eager", fullgraph=True)
+    for obj, function in ((Base(1), copy.copy), (Base(2), copy.deepcopy)):
+        assert compiled(X, obj, function)[1:] == program(X, obj, function)[1:]

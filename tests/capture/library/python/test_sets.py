@@ -167,3 +167,36 @@ def test_iterable_that_fails_in_the_middle():
             return x + 1, taken
 
     check(function, X, {5})
+
+
+def adder(n):
+    return lambda x: x + n
+
+
+FIRST, SECOND, THIRD = adder(1), adder(2), adder(3)
+
+
+@pytest.mark.parametrize("order", [(FIRST, THIRD, SECOND), (THIRD, FIRST, SECOND)])
+@pytest.mark.parametrize("functions", [{FIRST, SECOND, 3}, frozenset([FIRST, SECOND, list])])
+def test_functions_as_elements(functions, order):
+    def program(x, function):
+        return (x + 1 if function in functions else x - 1), len(functions), list in functions
+
+    compiled = pliant.compile(program, backend="eager", fullgraph=True)
+    for function in order:
+        actual, expected = compiled(X, function), program(X, function)
+        assert torch.equal(actual[0], expected[0]) and actual[1:] == expected[1:]
+
+
+def test_functions_of_a_set_are_called():
+    def program(x, functions):
+        for function in functions:
+            x = function(x)
+        functions.add(THIRD)
+        return x
+
+    compiled = pliant.compile(program, backend="eager", fullgraph=True)
+    for functions in ({FIRST}, {SECOND}, {FIRST, SECOND}):
+        mine, theirs = set(functions), set(functions)
+        assert torch.equal(compiled(X, mine), program(X, theirs))
+        assert mine == theirs

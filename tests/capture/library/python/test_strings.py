@@ -78,3 +78,7 @@ def test_errors(expression):
 
 def test_text_of_a_tensor_breaks(breaks):
     breaks(lambda x: f"{x}", X, code="tensor-method")
+
+
+def test_an_empty_format():
+    check_expression("f'{n:}', f'{p:}', f'{x.ndim:}', x + 1")
