@@ -37,7 +37,19 @@ def with_indices(trace: Trace, key: Value) -> Value:
         or trace.lookup(key_value.cls, "__getitem__") is not MISSING
     ):
         return key  # among others what PyTorch takes for a sequence
-    return call_special(trace, key_value, "__index__") or key
+    return own_index(trace, key_value) or key
+
+
+def own_index(trace: Trace, value: Value) -> Value | None:
+    """The integer that an object gives for itself; None if its class has no `__index__`."""
+    index = call_special(trace, value, "__index__")
+    if index is None:
+        return None
+    index = trace.read(index)
+    if not issubclass(index.python_type(), int):
+        kind = index.python_type().__name__
+        trace.throw(TypeError(f"__index__ returned non-int (type {kind})"))
+    return index
 
 
 def with_numbers(trace: Trace, key: Value, read: Read) -> tuple[Value, bool]:

@@ -26,9 +26,9 @@ from pliant.capture.value import (
     boolean,
     is_constant,
 )
-from pliant.capture.values.containers import Sequence
+from pliant.capture.values.containers import Mapping, Sequence, SetValue
 from pliant.capture.values.conversion import known_object
-from pliant.capture.values.functions import BoundMethod, BuiltinMethod
+from pliant.capture.values.functions import BoundMethod, BuiltinMethod, FunctionValue
 from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import ExceptionValue, Instance, Opaque, refused_attribute
 from pliant.capture.values.tensors import TensorValue
@@ -60,10 +60,13 @@ def get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> 
 def _annotate_attribute_error(error: Value, obj: Value, name: str) -> None:
     """Python notes in an AttributeError which attribute of which object was asked for."""
     if isinstance(error, ExceptionValue) and issubclass(error.cls, AttributeError):
-        has_real_object = obj.source is not None or isinstance(obj, Const | Instance | TensorValue)
+        has_real_object = obj.source is not None or isinstance(obj, REBUILT)
         # Only the innermost lookup notes it, as in Python.
         if error.real is None and has_real_object and not {"name", "obj"} & error.slots.keys():
             error.slots.update(name=Const(name), obj=obj)
+
+
+REBUILT = (Const, FunctionValue, Instance, Mapping, Sequence, SetValue, TensorValue)
 
 
 def _find_attribute(trace: Trace, obj: Value, name: str, direct: bool) -> Value:

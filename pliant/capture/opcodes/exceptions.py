@@ -79,18 +79,24 @@ def raise_varargs(trace: Trace, frame: Frame, ins: Instruction, *operands: Value
     if len(operands) == 2:
         cause = operands[1]
         if not (isinstance(cause, Const) and cause.value is None):
-            cause = exception_object(trace, cause)
+            cause = exception_object(trace, cause, "exception causes")
         if isinstance(exception, ExceptionValue):
             exception.set_link(trace, "__cause__", cause)
     raise Raised(exception)
 
 
-def exception_object(trace: Trace, value: Value) -> Value:
+def exception_object(trace: Trace, value: Value, what: str = "exceptions") -> Value:
     """What `raise value` raises: an exception, or an instance of the class given."""
-    if isinstance(value, Const) and isinstance(value.value, type):
+    cls = value.value if isinstance(value, Const) and isinstance(value.value, type) else None
+    if cls is not None and issubclass(cls, BaseException):
         value = trace.read(call(trace, value, []))
+        kind = value.python_type()
+        if not issubclass(kind, BaseException) and what == "exceptions":
+            text = f"calling {cls!r} should have returned an instance of BaseException, "
+            text += f"not {kind!r}"
+            trace.throw(TypeError(text))
     if not issubclass(value.python_type(), BaseException):
-        trace.throw(TypeError("exceptions must derive from BaseException"))
+        trace.throw(TypeError(f"{what} must derive from BaseException"))
     return value
 
 

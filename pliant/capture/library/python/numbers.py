@@ -17,6 +17,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pliant.capture.indexing import own_index
 from pliant.capture.library.python import chosen_tensors
 from pliant.capture.model import (
     BINARY,
@@ -192,11 +193,11 @@ def index_of(trace: Trace, value: Value) -> Value:
         return symbolic
     if isinstance(value, Const | Number):
         return compute(trace, operator.index, [value])
-    result = call_special(trace, value, "__index__")
+    result = own_index(trace, value)
     if result is None:
         name = value.python_type().__name__
         trace.throw(TypeError(f"'{name}' object cannot be interpreted as an integer"))
-    return trace.read(result)
+    return result
 
 
 def _index_text(real: Callable[[int], str]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from pliant.capture.indexing import own_index
 from pliant.capture.library.python.classes import class_of
 from pliant.capture.library.python.objects import REPR, shown
 from pliant.capture.library.python.symbolic_numbers import item_at
@@ -82,10 +83,10 @@ def as_index(trace: Trace, value: Value, problem: str = NO_INDEX) -> int:
     value = trace.read(value)
     if isinstance(value, Const) and isinstance(value.value, int):
         return value.value
-    index = call_special(trace, value, "__index__")
+    index = own_index(trace, value)
     if index is None:
         trace.throw(TypeError(problem.format(value.python_type().__name__)))
-    return operator.index(trace.read(index).constant())
+    return operator.index(index.constant())
 
 
 def as_slice(trace: Trace, value: Value) -> slice | None:

@@ -46,3 +46,60 @@ def test_python_says_what_is_wrong(call):
             return x + 1, str(error)
 
     check(caught, X, graphs=1)
+
+
+class NotAnInteger:
+    def __index__(self):
+        return "a"
+
+
+def outcome(action):
+    try:
+        return action()
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+def wrong_indices(x):
+    bad = NotAnInteger()
+    actions = (
+        lambda: range(bad), lambda: [1][bad], lambda: (1, 2)[bad:], lambda: hex(bad),
+        lambda: slice(bad).indices(3), lambda: [1].pop(bad), lambda: [1].insert(bad, 2),
+    )  # fmt: skip
+    return x + 1, [outcome(action) for action in actions]
+
+
+def wrong_exceptions(x):
+    made = []
+
+    class NoException:
+        def __init__(self):
+            made.append(1)
+
+    class NotItself(Exception):
+        def __new__(cls):
+            return 5
+
+    def throw(error, *causes):
+        if causes:
+            raise error from causes[0]
+        raise error
+
+    texts = [outcome(lambda e=e: throw(e)) for e in (NoException, int, 3, "a")]
+    texts += [outcome(lambda e=e: throw(ValueError(), e)) for e in (NoException, 3, "a")]
+    return x + 1, texts, made, outcome(lambda: throw(NotItself))[0]
+
+
+def missing_attributes(x):
+    notes = []
+    for obj in ({}, [], (), {1}, "a", 3, x):
+        try:
+            obj.foo  # noqa: B018
+        except AttributeError as error:
+            notes.append((error.name, error.obj is obj))
+    return x + 1, notes
+
+
+@pytest.mark.parametrize("program", [wrong_indices, wrong_exceptions, missing_attributes])
+def test_what_errors_say(program):
+    check(program, X)
