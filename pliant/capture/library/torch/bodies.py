@@ -53,13 +53,15 @@ def follow_body(
     changes: list[Change | None] | None = None,
     attribute: str = "body",
     flat: bool = False,
+    once: bool = False,
 ) -> Body:
     """Follow `function` as something that PyTorch will call, once or often.
 
     With `changes`, one for each argument, its tensors are placeholders, so that they are inputs of
     the body; without, it uses the tensors around it. It may not change Python objects that outlive
-    it: when, and how often, is not known. `attribute`: how the graph's module calls the body.
-    `flat`: the body returns a tuple of what it computes, without structure.
+    it: when, and how often, is not known; with `once` it may, unless they would hold what the body
+    computes. `attribute`: how the graph's module calls the body. `flat`: the body returns a tuple of
+    what it computes, without structure.
     """
     # Before anything is followed: what can be reached now is what must not change.
     watch = Watch(trace, [function, *args, *(kwargs or {}).values()])
@@ -72,7 +74,7 @@ def follow_body(
             body_args = [_argument(trace, a, c, places) for a, c in zip(args, changes, strict=True)]
             named_args = {k: _argument(trace, a, None, places) for k, a in named_args.items()}
         result = call(trace, function, body_args, named_args)
-        watch.check(name)
+        watch.check(name, set(trace.graph.end_body(mark)[0]) if once else None)
         # Such a number would exist only inside the body.
         if _unknown_numbers(trace, symbols_before):
             raise Break("data-dependent", f"{name} of a function that reads data")
@@ -292,9 +294,10 @@ class Watch:
     def stop(self) -> None:
         self.trace.watch = self.around
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, inside: set[fx.Node] | None = None) -> None:
+        """Break if something has changed; with `inside`, if it holds results of these nodes."""
         for value, before in self.before.values():
-            if not _unchanged(value, before):
+            if not _unchanged(value, before) and (inside is None or _holds(value, inside)):
                 description = f"a {value.python_type().__name__}"
                 raise Break("body-effect", f"{name} of a function that changes {description}")
 
@@ -304,15 +307,26 @@ def _reachable(trace: Trace, roots: list[Value]) -> set[int]:
     frames: list[Frame] = trace.frames
     for frame in frames:
         roots = [*roots, *frame.stack, *frame.locals.values(), *frame.cells.values()]
-    visited: set[int] = set()
+    return set(_all_behind(roots))
+
+
+def _all_behind(roots: list[Value]) -> dict[int, Value]:
+    """These values and all that they hold, by identity."""
+    roots = list(roots)
+    visited: dict[int, Value] = {}
     while roots:
         value = _read(roots.pop())
         if id(value) not in visited:
-            visited.add(id(value))
+            visited[id(value)] = value
             roots.extend(value.children())
             owned = getattr(value, "attributes", None)
             roots.extend([] if owned is None else [owned])
     return visited
+
+
+def _holds(value: Value, nodes: set[fx.Node]) -> bool:
+    """Whether the results of these nodes are in an object."""
+    return any(getattr(each, "node", None) in nodes for each in _all_behind([value]).values())
 
 
 def _read(value: Any) -> Any:

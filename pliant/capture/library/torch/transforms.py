@@ -105,7 +105,7 @@ def _follow(
     # The mode itself, and no node: whether results of fakes have a history depends on it.
     torch._C._set_grad_enabled(True)
     try:
-        return follow_body(trace, name, func, args, kwargs, changes)
+        return follow_body(trace, name, func, args, kwargs, changes, once=True)
     finally:
         torch._C._set_grad_enabled(before)
 
@@ -152,7 +152,8 @@ def vmap(
     if len(dims) != len(args):
         raise Break("operation-raises", "vmap: in_dims")
     slices = [_sliced(trace, arg, dim) for arg, dim in zip(args, dims, strict=True)]
-    body = follow_body(trace, "vmap", func, slices, kwargs, [None] * len(slices))
+    once = chunk is None
+    body = follow_body(trace, "vmap", func, slices, kwargs, [None] * len(slices), once=once)
     options = {
         # Tensors around the function are the same for all elements.
         "in_dims": tuple(dims) + (None,) * len(body.lifted),
@@ -263,7 +264,7 @@ def jvp(
     ):
         raise Break("operation-raises", "torch.func.jvp")
     args = list(primal_values.items)
-    body = follow_body(trace, "jvp", func, args, {}, [None] * len(args))
+    body = follow_body(trace, "jvp", func, args, {}, [None] * len(args), once=True)
     nodes, fakes = _both(trace, args, "jvp")
     node, fake = convert(trace, along, "jvp")
     options = {"strict": trace.read(strict).constant(), "has_aux": trace.read(has_aux).constant()}
