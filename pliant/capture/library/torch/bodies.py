@@ -60,8 +60,8 @@ def follow_body(
     With `changes`, one for each argument, its tensors are placeholders, so that they are inputs of
     the body; without, it uses the tensors around it. It may not change Python objects that outlive
     it: when, and how often, is not known; with `once` it may, unless they would hold what the body
-    computes. `attribute`: how the graph's module calls the body. `flat`: the body returns a tuple of
-    what it computes, without structure.
+    computes. `attribute`: how the graph's module calls the body. `flat`: the body returns a tuple
+    of what it computes, without structure.
     """
     # Before anything is followed: what can be reached now is what must not change.
     watch = Watch(trace, [function, *args, *(kwargs or {}).values()])

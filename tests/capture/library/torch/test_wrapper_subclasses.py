@@ -1,5 +1,7 @@
 """Tensors made of others, with a `__torch_dispatch__`: captured through what they are made of."""
 
+import collections
+
 import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
@@ -315,3 +317,46 @@ def test_the_error_of_a_constructor():
     compiled = pliant.compile(lambda x: TwoTensor(x, x[0]), backend="eager")
     with pytest.raises(AssertionError, match="Expected a.shape == b.shape"):
         compiled(torch.ones(2, 3))
+
+
+Kinds = collections.namedtuple("Kinds", "shown held")
+
+
+class Slotted(torch.Tensor):
+    """A wrapper whose parts are in slots."""
+
+    __slots__ = ("inside", "kinds")
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __new__(cls, inside, kinds):
+        wrapper = torch.Tensor._make_wrapper_subclass(cls, inside.size(), dtype=kinds.shown)
+        wrapper.inside, wrapper.kinds = inside, kinds
+        return wrapper
+
+    def __tensor_flatten__(self):
+        return ["inside"], self.kinds
+
+    @staticmethod
+    def __tensor_unflatten__(inner, kinds, size, stride):
+        return Slotted(inner["inside"], kinds)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs=None):
+        plain = pytree.tree_map_only(Slotted, lambda t: t.inside, args)
+        return func(*plain, **(kwargs or {}))
+
+
+def test_parts_in_slots():
+    def made(x):
+        wrapper = Slotted(x, Kinds(torch.float32, torch.bfloat16))
+        return wrapper.inside + 1, wrapper.kinds, wrapper + 2
+
+    def given(wrapper):
+        return wrapper.inside + 1, wrapper.kinds, wrapper + 2
+
+    kinds = Kinds(torch.float32, torch.float16)
+    for program, argument in ((made, torch.ones(3)), (given, Slotted(torch.ones(3), kinds))):
+        compiled = pliant.compile(program, backend="eager", fullgraph=True)
+        actual, expected = compiled(argument), program(argument)
+        assert actual[1] == expected[1] and type(actual[1]) is Kinds
+        assert torch.equal(actual[0], expected[0]) and torch.equal(actual[2], expected[2])
