@@ -25,6 +25,17 @@ def no_container(cls: type) -> TypeError:
     return _error_of(lambda container: None in container, _stand_in(cls))
 
 
+def no_operator(
+    operation: Callable[[Any, Any], object], shown: str, left: type, right: type
+) -> TypeError:
+    """What an operator says of operands whose classes do not define it. Texts and bytes speak of
+    concatenation and repetition."""
+    if left in (str, bytes) and shown.rstrip("=") in ("+", "*"):
+        return _error_of(lambda other: operation(left(), other), _stand_in(right))
+    names = f"'{type_name(left)}' and '{type_name(right)}'"
+    return TypeError(f"unsupported operand type(s) for {shown}: {names}")
+
+
 def no_pair(place: int) -> TypeError:
     """What `dict.update` says of an element that can't be iterated over."""
     return _error_of(dict, [*((i, i) for i in range(place)), 0])

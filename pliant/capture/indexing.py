@@ -37,7 +37,7 @@ def with_indices(trace: Trace, key: Value) -> Value:
         or trace.lookup(key_value.cls, "__getitem__") is not MISSING
     ):
         return key  # among others what PyTorch takes for a sequence
-    return own_index(trace, key_value) or key
+    return call_special(trace, key_value, "__index__") or key  # PyTorch has its own error
 
 
 def own_index(trace: Trace, value: Value) -> Value | None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from pliant._native import Dispatcher
-from pliant.base.python_errors import no_container, type_name
-from pliant.capture.native import METHODS
+from pliant.base.python_errors import no_container, no_operator, type_name
+from pliant.capture.native import FUNCTIONS, METHODS
 from pliant.capture.value import (
     NONE,
     Break,
@@ -476,9 +476,8 @@ def binary(trace: Trace, symbol: str, left: Value, right: Value, shown: str | No
         return direct_result
     result = _operate(trace, left, right, method, reflected)
     if result is None:
-        names = f"'{type_name(left.python_type())}' and '{type_name(right.python_type())}'"
         shown = shown or ("** or pow()" if symbol == "**" else symbol)
-        trace.throw(TypeError(f"unsupported operand type(s) for {shown}: {names}"))
+        trace.throw(no_operator(real, shown, left.python_type(), right.python_type()))
     return result
 
 
@@ -638,10 +637,13 @@ def truth(trace: Trace, value: Value) -> bool:
         return bool(ask_owner(trace, operator.truth, value).constant())
     result = call_special(trace, value, "__bool__")
     if result is None:
-        result = call_special(trace, value, "__len__")
-    if result is None:
-        return True
-    return bool(trace.read(result).constant())
+        sized = trace.lookup(value.python_type(), "__len__") not in (MISSING, None)
+        return not sized or bool(trace.read(FUNCTIONS[len](trace, value)).constant())
+    result = trace.read(result)
+    if result.python_type() is not bool:
+        kind = type_name(result.python_type())
+        trace.throw(TypeError(f"__bool__ should return bool, returned {kind}"))
+    return bool(result.constant())
 
 
 def negation(trace: Trace, value: Value) -> Value:

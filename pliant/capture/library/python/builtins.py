@@ -20,9 +20,10 @@ import torch
 
 from pliant.capture.library.folding import on_constants, register_methods
 from pliant.capture.library.python.numbers import compute
-from pliant.capture.model import advance, call_special, length
+from pliant.capture.model import advance, call_special, compare, length, truth
 from pliant.capture.native import FUNCTIONS, function, pure
 from pliant.capture.value import Break, Const, Value
+from pliant.capture.values.number import Number
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 @function(len)
 def builtin_len(trace: Trace, obj: Value) -> Value:
     size = trace.read(length(trace, obj))
-    if isinstance(size, Const) and type(size.value) is not int:
+    if isinstance(size, Const) and not (type(size.value) is int and 0 <= size.value <= sys.maxsize):
         return _checked_length(trace, size)
-    if isinstance(size, Const) and size.value < 0:
+    if isinstance(size, Number) and truth(trace, compare(trace, "<", size, Const(0))):
         trace.throw(ValueError("__len__() should return >= 0"))
     return size
 

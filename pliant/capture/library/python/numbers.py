@@ -51,6 +51,7 @@ from pliant.capture.values.containers import plain_tuple
 from pliant.capture.values.conversion import from_real
 from pliant.capture.values.number import Number
 from pliant.capture.values.tensors import TensorValue
+from pliant.guards.guard import MISSING
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -160,19 +161,31 @@ def make_complex(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     if len(values) == 1 and isinstance(values[0], TensorValue):
         values = [read_number(trace, values[0])]
     if len(values) == 1 and not kwargs and not isinstance(values[0], Const | Number):
-        symbolic = taken_over(trace, complex, values[0])
-        result = symbolic or call_special(trace, values[0], "__complex__")
-        return result or compute(trace, complex, [make_float(trace, values[0])])
+        names = ("__complex__",) if _has(trace, values[0], "__complex__") else AS_FLOAT
+        target: type = complex if names != AS_FLOAT else float
+        message = "complex() first argument must be a string or a number, not"
+        return compute(trace, complex, [_convert(trace, target, values[0], names, message)])
     return compute(trace, complex, values, kwargs)
+
+
+AS_FLOAT = ("__float__", "__index__")
+
+
+def _has(trace: Trace, value: Value, name: str) -> bool:
+    return trace.lookup(value.python_type(), name) is not MISSING
 
 
 @function(bytes)
 def make_bytes(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     values = [trace.read(arg) for arg in args]
     if len(values) == 1 and not isinstance(values[0], Const | Number):
-        result = call_special(trace, values[0], "__bytes__")
-        if result is not None:
-            return result
+        if _has(trace, values[0], "__bytes__"):
+            return _convert(trace, bytes, values[0], ("__bytes__",), "")
+        if _has(trace, values[0], "__index__"):
+            return compute(trace, bytes, [index_of(trace, values[0])])
+        if not (_has(trace, values[0], "__iter__") or _has(trace, values[0], "__getitem__")):
+            kind = values[0].python_type().__name__
+            trace.throw(TypeError(f"cannot convert '{kind}' object to bytes"))
         items = plain_tuple([trace.read(item) for item in drain(trace, values[0])])
         return compute(trace, bytes, [items])
     return compute(trace, bytes, values, kwargs)
@@ -436,6 +449,9 @@ def _mathematical(real: Callable[..., Any]) -> Callable[..., Value]:
             result = call_special(trace, values[0], own)
             if result is not None:
                 return result
+            if real is math.trunc:
+                kind = values[0].python_type().__name__
+                trace.throw(TypeError(f"type {kind} doesn't define __trunc__ method"))
         convert = index_of if real in INTEGER_FUNCTIONS else _number
         return compute(trace, real, [convert(trace, value) for value in values], kwargs)
 
@@ -445,11 +461,9 @@ def _mathematical(real: Callable[..., Any]) -> Callable[..., Value]:
 def _number(trace: Trace, value: Value) -> Value:
     if is_constant(value):
         return value
-    for name in ("__float__", "__index__"):
-        result = call_special(trace, value, name)
-        if result is not None:
-            return trace.read(result)
-    trace.throw(TypeError(f"must be real number, not {value.python_type().__name__}"))
+    if not any(_has(trace, value, name) for name in AS_FLOAT):
+        trace.throw(TypeError(f"must be real number, not {value.python_type().__name__}"))
+    return _convert(trace, float, value, AS_FLOAT, "")
 
 
 def _of_sequences(real: Callable[..., Any]) -> Callable[..., Value]:

@@ -277,7 +277,8 @@ def object_pickling(trace: Trace, obj: Value, *args: Value) -> Value:
 def builtin_hash(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     if is_constant(obj) and not is_followed(trace, obj, "__hash__"):
-        _refuse_temporary(trace, obj, "hash()")
+        if trace.lookup(obj.python_type(), "__hash__") in (object.__hash__, type.__hash__):
+            _refuse_temporary(trace, obj, "hash()")
         try:
             return Const(hash(obj.constant()))
         except TypeError as error:

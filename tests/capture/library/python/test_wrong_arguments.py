@@ -1,6 +1,8 @@
 """C functions and methods called with too many, too few or misnamed arguments raise what Python
 raises, inside the graph's program."""
 
+import math
+
 import pytest
 import torch
 
@@ -103,3 +105,27 @@ def missing_attributes(x):
 @pytest.mark.parametrize("program", [wrong_indices, wrong_exceptions, missing_attributes])
 def test_what_errors_say(program):
     check(program, X)
+
+
+def returning(name, value):
+    return type("Odd", (), {name: lambda self, *args: value})
+
+
+ODD = [
+    returning("__bool__", 3), returning("__bool__", None), returning("__len__", -1),
+    returning("__len__", "a"), returning("__len__", 2**70), returning("__complex__", 2),
+    returning("__float__", 1), returning("__bytes__", "a"), returning("__trunc__", "b"),
+    returning("__index__", 2), object,
+]  # fmt: skip
+ASKED = {
+    "bool": bool, "not": lambda odd: not odd, "if": lambda odd: 1 if odd else 2, "len": len,
+    "any": lambda odd: any([odd]), "complex": complex, "float": float, "bytes": bytes,
+    "trunc": math.trunc, "sqrt": math.sqrt, "text": lambda odd: "a" + [odd],
+    "twice": lambda odd: b"a" * {1: odd}, "filter": lambda odd: len(list(filter(None, [odd]))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_special_methods_that_return_something_else(name):
+    asked = ASKED[name]
+    check(lambda x: (x + 1, [outcome(lambda cls=cls: asked(cls())) for cls in ODD]), X)
