@@ -86,10 +86,9 @@ class Trace:
     ) -> None:
         self.options = options
         self.break_at = break_at
-        # Steps of calls that stand for a plain call of Python code, should the graph break there.
-        # A tensor that holds one number is an index as a tensor, as inside of `flex_attention`: the
-        # number is another one for each element.
+        # A tensor with one number stays an index: in `flex_attention` each element has another one.
         self.indexes_with_tensors = False
+        # Steps of calls that stand for a plain call of Python code, should the graph break there.
         self.inlinable: set[int] = set()
         self._wrap = wrap
         self._on_break = on_break
