@@ -226,6 +226,10 @@ class Trace:
         for entry in self.tracebacks:
             entry.forget()
         self.placeholders.clear()
+        # The capture is full of cycles, so these would hold the tensors of the call until the next
+        # collection, which Python 3.14 makes late.
+        self.graph.inputs = []
+        self.world.forget()
         tables = (self.temporaries, self.class_writes, self.applied, self.signatures)
         for table in (self._known, self.effects, self.tensors, self._lookups, *tables):
             table.clear()

@@ -78,6 +78,11 @@ class Converter:
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._bases: set[int] = set()  # known only because there is a view of them
 
+    def forget(self) -> None:
+        """Let go of the real tensors."""
+        for table in (self._fakes, self._storages, self._bases):
+            table.clear()
+
     def fake(self, t: torch.Tensor, layout: tuple[Any, Any] | None = None) -> Fake:
         """The fake of `t`, with these sizes and strides if they are given."""
         entry = self._fakes.get(id(t))

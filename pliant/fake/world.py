@@ -111,6 +111,7 @@ class World(TorchDispatchMode):
         self.autocast: autocast.State | None = None  # where the program has it on
         self._self = weakref.ref(self)
         self._reals = convert.Converter(self._self)
+        self.forget = self._reals.forget
         # Recipes by operator and metadata of arguments; one table per default dtype.
         self._recipes: dict[Any, Recipe] = {}
         self._default_dtype = torch.get_default_dtype()
