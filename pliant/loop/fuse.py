@@ -332,7 +332,9 @@ class _Scheduler:
         near: set[int] = set()
         for definition in alone.touched:
             near.update(self.touching.get((definition, alone.space), ()))
-        return sorted([at for at in near if at >= first], reverse=True)
+        # A group that was taken into another one is still listed where it was.
+        listed = [at for at in near if at >= first and self.plan[at] is not None]
+        return sorted(listed, reverse=True)
 
     def _index(self, at: int, group: FusionGroup, touched: set[Definition]) -> None:
         # Under both sizes: a member may have an element for each iteration, or for each row.

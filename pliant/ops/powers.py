@@ -13,8 +13,9 @@ import torch
 
 from pliant.base.operators import register
 from pliant.fake import shapes
-from pliant.fake.layout import contiguous_strides
+from pliant.fake.layout import broadcast, contiguous_strides, like_strides
 from pliant.fake.raising import is_float_argument
+from pliant.fake.rule import new
 from pliant.fake.tensor import Fake, make
 from pliant.loop.define import LoopBody
 from pliant.loop.ir import LoopValue, Op
@@ -135,24 +136,48 @@ def _raises_to_symbolic_power(args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return in_data and not is_float_argument(base)
 
 
+def _is_exact(x: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether PyTorch has a kernel for it: exact even where the power alone is too large."""
+    return x.is_floating_point() and not other.is_floating_point()
+
+
 def _ldexp(x: torch.Tensor, other: torch.Tensor) -> Any:
-    if x.is_floating_point() and not other.is_floating_point():
-        return NotImplemented  # exact, even where the power alone is too large for a float
-    return x * torch.pow(2.0, other)
+    if _is_exact(x, other):
+        return NotImplemented
+    # The power lies as the exponent if 2 is a tensor, as it is in eager PyTorch.
+    two = 2.0 if _by_number(x) else torch.full((), 2.0, dtype=x.dtype, device=x.device)
+    return x * torch.pow(two, other)
+
+
+def _by_number(x: torch.Tensor) -> bool:
+    return x.dtype is torch.float32 or not x.is_floating_point()
 
 
 _product_shape = shapes.pointwise(2, shapes.promote)
 
 
 def _ldexp_shape(op: Any, args: Any, kwargs: Any, device: torch.device) -> Any:
-    """Eager PyTorch multiplies by a power of 2, which is contiguous however the exponent lies."""
+    """Eager PyTorch multiplies by a power of 2, which is contiguous however the exponent lies, but
+    for floats of other dtypes than float32."""
     x, other = args
     if type(x) is not Fake or type(other) is not Fake:
         return None
+    if _is_exact(x, other):
+        return _exact_shape(x, other, device)
     dtype = other.dtype if other.is_floating_point() else torch.get_default_dtype()
     sizes = other.size()
-    power = make(other._world, sizes, contiguous_strides(sizes), 0, dtype, device)
+    strides = contiguous_strides(sizes) if _by_number(x) else like_strides(other)
+    if strides is None:
+        return None
+    power = make(other._world, sizes, strides, 0, dtype, device)
     return _product_shape(op, (x, power), kwargs, device)
+
+
+def _exact_shape(x: Fake, other: Fake, device: torch.device) -> Any:
+    """The kernel is given a tensor like the first for the result, if that is large enough."""
+    sizes = broadcast([x.size(), other.size()])
+    strides = like_strides(x) if sizes is not None and shapes.same(sizes, x.size()) else None
+    return None if strides is None else new(x.size(), strides, x.dtype, device)
 
 
 register("aten.pow", raises=_raises_to_symbolic_power)

@@ -121,3 +121,18 @@ def test_a_group_does_not_wait_if_somebody_needs_it(function):
         call(f, [arg.clone() for arg in args]) for f in (pliant.compile(function), function)
     ]
     assert difference(*outcomes) is None
+
+
+def test_a_group_that_was_taken_into_another_takes_no_more():
+    """The mask's group goes into that of the scan. The sum, which can't join that one, would find
+    the mask's where it was."""
+
+    def function(x):
+        mask = torch.isin(x, torch.tensor([1.0, 2.0]))
+        return x.masked_scatter(~mask, x), mask.sum()
+
+    compiled = pliant.compile(function, backend="llvm", dynamic=True)
+    for size in (4, 7, 1):
+        x = torch.arange(float(size))
+        torch.testing.assert_close(compiled(x), function(x))
+    assert events.counters["fallbacks"] == 0

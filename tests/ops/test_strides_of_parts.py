@@ -38,6 +38,31 @@ def test_of_two_tensors(name: str, dynamic: bool | None) -> None:
             torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("exponent", [torch.int32, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32])
+def test_powers_of_2(dtype: torch.dtype, exponent: torch.dtype, dynamic: bool) -> None:
+    """The layout and the dtype that the program sees, and computes with."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[object, ...]:
+        result = torch.ldexp(x, y)
+        return result, result + 1, result.stride(), result.dtype
+
+    smaller = {"a row": torch.ones(1, 4), "a number": torch.ones(())}
+    for x in (LAYOUTS | smaller).values():
+        for y in LAYOUTS.values():
+            # A copy has a layout of its own; the cast is part of neither program.
+            args = _as_dtype(x, dtype), _as_dtype(y, exponent)
+            actual = pliant.compile(function, backend="llvm", dynamic=dynamic)(*args)
+            expected = function(*args)
+            assert actual[2:] == expected[2:]
+            torch.testing.assert_close(actual[:2], expected[:2], check_stride=True)
+
+
+def _as_dtype(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.ones(12, dtype=dtype).as_strided(t.shape, t.stride())
+
+
 RESHAPED = {
     "reshape": lambda x: x.reshape(-1),
     "reshape to two": lambda x: x.reshape(2, 6),

@@ -145,6 +145,18 @@ def test_to_need_more_memory_than_eager_is_a_finding() -> None:
     assert finding is not None and finding.kind == "error"
 
 
+def test_more_dimensions_than_pytorch_computes_with() -> None:
+    deep = program("for _ in range(70): a.unsqueeze_(0)", "return a")
+    assert check(deep) is None
+    finding = check(deep, broken(add_to_argument_in_place))
+    assert finding is not None and finding.kind == "values"
+
+
+def add_to_argument_in_place(result, args):
+    args[0].data.squeeze().fill_(7)
+    return result
+
+
 def test_the_order_of_a_sum_of_integers_as_floats_is_no_finding() -> None:
     numbers = [[tensor(shape=[4], dtype="int64", values="special", seed=3)]]
 
