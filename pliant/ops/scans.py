@@ -69,7 +69,7 @@ def scanned(
     """A result for each of `then`, which make elements of the states along the dimension."""
     if not x.sizes:
         return [low.map(lambda b, v: v, x.type, x, cost=0)]
-    if x.sizes[dim] is ONE:  # nothing to go along
+    if _is_single(low, x, dim):  # nothing to go along
         return [_first_step(low, x, start, step, finish) for finish in then]
     source = _ready(low, x, dim)
 
@@ -84,13 +84,18 @@ def scanned(
     return results
 
 
+def _is_single(low: Lowering, x: IndexedTensor, dim: int) -> bool:
+    """The result tells of a size in the data: it may have been found to be 1 since `x` was made."""
+    return ONE in (x.sizes[dim], low.results[0].sizes[dim])
+
+
 def _first_step(
     low: Lowering, x: IndexedTensor, start: Start, step: Step, finish: Finish
 ) -> IndexedTensor:
     def at(b: LoopBody, index: Index) -> LoopValue:
         return finish(b, step(b, start(b), x.at(b, index), index))
 
-    return replace(low.generate(x.sizes, low.result.type, at, x.cost + 2), reads=x.reads)
+    return replace(low.generate(low.result.sizes, low.result.type, at, x.cost + 2), reads=x.reads)
 
 
 def _finished(finish: Finish) -> Callable[[LoopBody, State, Index], LoopValue]:
@@ -151,7 +156,7 @@ def _extreme_so_far(low: Lowering, x: IndexedTensor, dim: int, better: Op) -> li
     if working in FLOAT and not in_lanes:
         # Its branches are rarely taken, and take less time than choices that are always made.
         raise NotLowered("extremes of floats along the last dimension: PyTorch is faster")
-    if not x.sizes or x.sizes[dim] is ONE:
+    if not x.sizes or _is_single(low, x, dim):
         first = low.indexed(0, Type.I64)
         positions = low.map(lambda b, v, i: i, Type.I64, x, first, cost=0)
         return [low.map(lambda b, v: v, t, x, cost=0), positions]

@@ -138,3 +138,19 @@ def test_sizes_that_change():
         x = numbers(shape, torch.float32, seed=1).nan_to_num(0.0, 1.0, -1.0)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x), x.cumsum(0) * x.cumsum(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_a_size_in_the_data_that_has_to_be_1(dtype):
+    """What is known of it only when the result is made."""
+
+    def program(x):
+        few = torch.unique(x)
+        few.expand(x.shape)
+        logs = few.logcumsumexp(0) if few.is_floating_point() else few
+        return few.cumsum(0), few.cumprod(0), few.cummax(0)[0], few.cummin(0)[1], logs
+
+    x = torch.full((3,), 2, dtype=dtype)
+    compiled = pliant.compile(program, backend="llvm")
+    for actual, expected in zip(compiled(x), program(x), strict=True):
+        torch.testing.assert_close(actual, expected)
