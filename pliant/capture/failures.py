@@ -92,6 +92,8 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
         if not written.isdisjoint(graph_effects.outside):
             # With several tensors it may have written to the first when it fails at the second.
             node.meta[WRITES] = PARTLY if result.raises or len(written) > 1 else WHOLLY
+        elif not result.random:
+            trace.graph.note_own_write(node, written)
     elif effect and node.target not in WRITERS:
         graph_effects.other = True
     if result.refuses:

@@ -14,7 +14,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -45,6 +45,10 @@ class GraphInput:
     layout: InputLayout | None = None
 
 
+ANY: Final = -1
+"""Stands for memory of which nothing is known."""
+
+
 class GraphBuilder:
     """Builds one graph, node by node."""
 
@@ -54,6 +58,8 @@ class GraphBuilder:
         self.outputs: dict[fx.Node, int] = {}  # with their positions among the results
         self._effectful: set[fx.Node] = set()
         self._kept: set[fx.Node] = set()
+        # The memory that effectful nodes write to, if no tensor from outside has it.
+        self._own_writes: dict[fx.Node, set[int]] = {}
         # Calls to be tried before they are dropped, and where in the program they are.
         self._calls: dict[fx.Node, tuple[Call, int]] = {}
         self.refused: tuple[fx.Node, int] | None = None  # the first such call, once it is finished
@@ -197,6 +203,10 @@ class GraphBuilder:
         """Keep `node` even if nothing needs its result."""
         self._kept.add(node)
 
+    def note_own_write(self, node: fx.Node, memory: set[int]) -> None:
+        """All that `node` does is to write to this memory, which the graph itself has made."""
+        self._own_writes[node] = memory
+
     def try_call(self, node: fx.Node, call: Call, step: int) -> None:
         """Before `node` is dropped, or other operations compute the same, find out whether PyTorch
         refuses it: `call` is what was called on fakes, by the instruction counted `step`."""
@@ -217,6 +227,27 @@ class GraphBuilder:
             return False
         self.refused = node, step
         return True
+
+    def _observed(self) -> set[fx.Node]:
+        """The nodes of which something can be seen behind the graph. A write to memory that nothing
+        reads later is none, nor is what it writes."""
+        observed, memory = set[fx.Node](), set[int]()
+        for node in reversed(list(self.graph.nodes)):
+            written = self._own_writes.get(node)
+            seen = written is None or ANY in memory or not written.isdisjoint(memory)
+            effect = node in self._effectful and seen
+            if effect or node.op == "output" or not observed.isdisjoint(node.users):
+                observed.add(node)
+                memory.update(*[self._memory(arg) for arg in node.all_input_nodes])
+        return observed
+
+    def _memory(self, node: fx.Node) -> set[int]:
+        """In which the results of a node are, as far as the graph has made it."""
+        if not node.op.startswith("call_"):  # it is from outside
+            return set()
+        if node.target is operator.getitem and node not in self._calls:
+            return self._memory(node.all_input_nodes[0])
+        return self._calls[node][0].memory() if node in self._calls else {ANY}
 
     def _redundant_modes(self, dead: Container[fx.Node]) -> list[fx.Node]:
         """Changes of the gradient mode, and those back, that no operation runs between."""
@@ -263,12 +294,13 @@ class GraphBuilder:
         calls were made on. `try_all`: calls that are needed, too."""
         self.graph.output(tuple(self.outputs))
         trials, needed, dead = Trials(), set[fx.Node](), dict[fx.Node, None]()
+        observed = self._observed() if self._own_writes else needed
         # Backwards: users are known to be dead before what they use is looked at.
         for node in reversed(list(self.graph.nodes)):
             effect = node in self._effectful
             if effect or node.op == "output" or not needed.isdisjoint(node.users):
                 needed.add(node)
-            tried = try_all or effect or node not in needed or self._mixes_dtypes(node)
+            tried = try_all or effect or node not in observed or self._mixes_dtypes(node)
             refused = tried and self._is_refused(node, trials, reshaped)
             used = node in needed or node in self._kept or not node.users.keys() <= dead.keys()
             if not refused and not used:

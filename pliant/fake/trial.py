@@ -53,6 +53,10 @@ class Call:
     def fakes(self) -> Iterator[Fake]:
         return _fakes_in((self.args, self.kwargs))
 
+    def memory(self) -> set[int]:
+        """In which the results are."""
+        return {fake.untyped_storage()._cdata for fake in _fakes_in(self.result)}
+
     def mixes_dtypes(self) -> bool:
         """Whether the tensors are of several dtypes. Generated code may convert them where a kernel
         of PyTorch's refuses to."""

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 import pliant
 from pliant.base import events
+from pliant.fake.trial import Trials
 from tests.support.against_eager import run, same_outcome
 
 Tensor = torch.Tensor
@@ -427,3 +428,51 @@ def test_what_sizes_make_impossible_is_refused(name, dynamic, backend) -> None:
         same_outcome(actual, expected)
         errors.append(expected.error)
     assert any(errors)
+
+
+WRITTEN_AND_DROPPED = {
+    "written to": lambda x: refused(x).add_(1),
+    "written to behind another": lambda x: (refused(x) * 2).add_(1).mul_(2),
+    "a view written to": lambda x: refused(x).split(2)[0].add_(1),
+    "read by a write": lambda x: torch.zeros(4).add_(refused(x)),
+    "read by a write to random numbers": lambda x: torch.rand(4).add_(refused(x)),
+    "as an item": lambda x: torch.zeros(4).__setitem__(0, refused(x)[0]),
+    "in a list": lambda x: torch._foreach_add_([refused(x)], 1),
+}
+
+
+def refused(x):
+    """No meta kernel looks at the name."""
+    return torch.nn.functional.gelu(x, approximate="neither")
+
+
+@pytest.mark.parametrize("name", WRITTEN_AND_DROPPED)
+def test_what_is_only_written_to_is_refused(name) -> None:
+    def function(x):
+        WRITTEN_AND_DROPPED[name](x)
+        return x.mul_(2)
+
+    for called in (function, pliant.compile(function, backend="llvm")):
+        x = torch.ones(4)
+        with pytest.raises(RuntimeError, match="approximate argument must be"):
+            called(x)
+        assert x.tolist() == [1, 1, 1, 1]
+
+
+def test_a_write_that_is_seen_later_is_no_reason_to_try_a_call(monkeypatch) -> None:
+    tried = []
+    refuses = Trials.refuses
+    monkeypatch.setattr(
+        Trials, "refuses", lambda self, call: tried.append(call.function) or refuses(self, call)
+    )
+
+    def function(x):
+        seen, unseen = torch.sin(x), torch.cos(x)
+        seen.view(2, 2).add_(1)
+        unseen.view(2, 2).add_(1)
+        return seen
+
+    x = torch.ones(4)
+    assert torch.equal(pliant.compile(function)(x), function(x))
+    assert torch.cos in tried
+    assert torch.sin not in tried
