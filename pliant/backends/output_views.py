@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pliant.base.values import dataclass
-from pliant.graph.output_views import DEFAULT, OutputViews, ViewOutput
+from pliant.graph.output_views import DEFAULT, OutputViews, ViewOutput, ViewStep
 from pliant.sym.expr import BaseExpr, evaluate
 
 
@@ -28,6 +28,7 @@ class WithViews:
         outputs = list(results[: self.outputs])
         values = self.symbols(inputs) if self.symbols is not None else {}
         tensors: dict[int, torch.Tensor] = {}
+        detached: dict[int, torch.Tensor] = {}
         with torch._C.DisableTorchFunction():
             for view in self.views.views:
                 if isinstance(outputs[view.output], torch.Tensor):
@@ -35,20 +36,38 @@ class WithViews:
                 # One tensor returned twice must be one object for the caller too.
                 if view.same_as not in tensors:
                     source = inputs[view.source] if view.of_input else results[view.source]
-                    tensors[view.same_as] = _replay_view(source, view, values)
+                    tensors[view.same_as] = _replay_view(source, view, values, detached)
                 outputs[view.output] = tensors[view.same_as]
         return tuple(outputs)
 
 
-def _replay_view(source: torch.Tensor, view: ViewOutput, values: Mapping[Any, Any]) -> torch.Tensor:
+def _replay_view(
+    source: torch.Tensor,
+    view: ViewOutput,
+    values: Mapping[Any, Any],
+    detached: dict[int, torch.Tensor],
+) -> torch.Tensor:
+    steps = view.steps
     # As when the program made the view: under `no_grad` its views don't have a history.
     with torch.set_grad_enabled(view.grad):
-        for step in view.steps:
-            args, kwargs = _numbers(step.args, values), _numbers(step.kwargs, values)
-            result = step.func(source, *args, **kwargs)
-            source = result if isinstance(result, torch.Tensor) else result[step.position]
-    if view.steps and view.creation != DEFAULT:
+        if view.detached is not None:
+            name, count = view.detached
+            if name not in detached:
+                detached[name] = _viewed(source, steps[:count], values)
+            source, steps = detached[name], steps[count:]
+        source = _viewed(source, steps, values)
+    if steps and view.creation != DEFAULT:
         torch._C._autograd._set_creation_meta(source, view.creation)
+    return source
+
+
+def _viewed(
+    source: torch.Tensor, steps: Sequence[ViewStep], values: Mapping[Any, Any]
+) -> torch.Tensor:
+    for step in steps:
+        args, kwargs = _numbers(step.args, values), _numbers(step.kwargs, values)
+        result = step.func(source, *args, **kwargs)
+        source = result if isinstance(result, torch.Tensor) else result[step.position]
     return source
 
 

@@ -45,6 +45,8 @@ class ViewOutput:
     steps: tuple[ViewStep, ...]
     grad: bool
     creation: Any
+    detached: tuple[int, int] | None  # a number for the last tensor on the way that was detached,
+    # and how many steps lead to it: its views are views of that one
     same_as: int  # the first output that is the same tensor of the program
 
     @property
@@ -110,28 +112,35 @@ def _refuses_writes(out: Fake) -> bool:
 def _view(
     world: AliasWorld, out: Fake, root: Fake, places: tuple[int, int, bool], same_as: int
 ) -> ViewOutput:
-    steps = tuple(_steps(world.alias(out)))
-    detached = any(step.func is DETACH for step in steps)
+    aliases = _chain(world.alias(out))
+    steps = tuple(map(_step, aliases))
+    ends = [at for at, step in enumerate(steps) if step.func is DETACH]
+    detached = (id(aliases[ends[-1]]), ends[-1] + 1) if ends else None
     if out is not root:
         if not steps:
             raise NotFunctionalized("an output that is an input under another name")
         # An input is itself a view, of all the memory that it is in.
         base = root if root._base is None else root._base
-        if out.requires_grad and (detached or out._base is not base):
+        if out.requires_grad and (ends or out._base is not base):
             raise NotFunctionalized("a view whose history is not that of its base")
     # Made without grad, a view of a leaf is a leaf too, and others don't require grad.
-    without = root.requires_grad and not detached and (not out.requires_grad or out.is_leaf)
+    without = root.requires_grad and not ends and (not out.requires_grad or out.is_leaf)
     creation = _get_creation_meta(out) if out._is_view() else DEFAULT
-    return ViewOutput(*places, steps, out is root or not without, creation, same_as)
+    return ViewOutput(*places, steps, out is root or not without, creation, detached, same_as)
 
 
-def _steps(alias: TensorAlias) -> list[ViewStep]:
-    steps: list[ViewStep] = []
+def _chain(alias: TensorAlias) -> list[TensorAlias]:
+    """The views on the way from the base."""
+    chain: list[TensorAlias] = []
     while alias.parent is not None:
-        assert alias.op is not None
-        args, kwargs = alias.args[1:], alias.kwargs or {}
-        if tensors_in((args, kwargs)):
-            raise NotFunctionalized(f"{alias.op.name} with a tensor that says where")
-        steps.append(ViewStep(alias.op.func, args, kwargs, alias.position))
+        chain.append(alias)
         alias = alias.parent
-    return steps[::-1]
+    return chain[::-1]
+
+
+def _step(alias: TensorAlias) -> ViewStep:
+    assert alias.op is not None
+    args, kwargs = alias.args[1:], alias.kwargs or {}
+    if tensors_in((args, kwargs)):
+        raise NotFunctionalized(f"{alias.op.name} with a tensor that says where")
+    return ViewStep(alias.op.func, args, kwargs, alias.position)

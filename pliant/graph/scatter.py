@@ -6,6 +6,7 @@ everything else PyTorch has an operator that takes strides.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -19,6 +20,7 @@ from pliant.sym.frozen import Undecided
 from pliant.sym.node import to_torch
 
 aten = torch.ops.aten
+DETACH: Final = "aten.detach.default"
 
 
 def written_back(functionalizer: Any, alias: Any, parent: Any, new: Any) -> Any:
@@ -65,8 +67,11 @@ def _number(functionalizer: Any, value: Any) -> Any:
 
 
 def memory_of(functionalizer: Any, alias: Any, view: Any) -> Any:
-    """What `as_strided` makes a view of: all the memory, whatever tensor it was called on."""
+    """What `as_strided` makes a view of: all the memory, whatever tensor it was called on; but
+    detached, if that tensor is."""
+    detached = None
     while alias.parent is not None:
+        detached = alias if alias.op.name == DETACH else detached
         alias = alias.parent
     base, window = alias.base.value, functionalizer.tensor(view)
     if base.dtype is not window.dtype:
@@ -80,7 +85,9 @@ def memory_of(functionalizer: Any, alias: Any, view: Any) -> Any:
     if not _shows_elements_only(functionalizer, window, base):
         alias.base.between = True
         keep_unwritten(alias.base)
-    return alias
+    if detached is None or detached.parent is alias:
+        return detached or alias
+    return replace(detached, value=alias.value, version=alias.version, parent=alias)
 
 
 def keep_unwritten(memory: Any) -> None:

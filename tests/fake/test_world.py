@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import pliant
 from pliant.base.errors import DataDependentError
 from pliant.fake import DataDependent, Fake, NoMetaKernel, Unsupported, World, metadata
 
@@ -492,3 +493,30 @@ def test_worlds_in_threads_do_not_meet() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+WRITES_THROUGH_VIEWS = {
+    "item": lambda t: t.__setitem__(0, 5),
+    "row": lambda t: t[0].add_(1),
+    "flat": lambda t: t.view(-1).mul_(2),
+    "one of many": lambda t: t.unbind()[1].zero_(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", WRITES_THROUGH_VIEWS)
+def test_a_view_of_an_inference_tensor_is_one_too(name, dynamic) -> None:
+    def function(t):
+        WRITES_THROUGH_VIEWS[name](t)
+        return t
+
+    for backend in ("eager", "llvm"):
+        compiled = pliant.compile(function, backend=backend, dynamic=dynamic)
+        with torch.inference_mode():
+            mine, theirs = torch.ones(3, 2), torch.ones(3, 2)
+        for run, t in ((compiled, mine), (function, theirs)):
+            with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+                run(t)
+        assert torch.equal(mine, theirs)  # PyTorch tests it when it has written
+        with torch.inference_mode():
+            assert torch.equal(compiled(mine), function(theirs))

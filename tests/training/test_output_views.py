@@ -190,6 +190,31 @@ def test_a_view_that_refuses_to_be_written_to_has_gradients() -> None:
     compare(*told)
 
 
+@pytest.mark.parametrize("of", ["a leaf", "a result"])
+def test_a_window_on_a_detached_input_is_detached(of) -> None:
+    def function(x):
+        return x.detach().as_strided((2, 2), (1, 2)), x[1:].detach().as_strided((2,), (1,)), x * 2
+
+    for run in (function, pliant.compile(function, backend="llvm")):
+        x = leaf(3, 4) if of == "a leaf" else leaf(3, 4) * 1
+        outputs = run(x)
+        assert [out.requires_grad for out in outputs] == [False, False, True]
+        assert outputs[0].untyped_storage()._cdata == x.untyped_storage()._cdata
+
+
+def test_views_of_a_detached_input_are_views_of_one_tensor() -> None:
+    def function(x):
+        detached = x.detach()
+        return detached, detached[1:], detached.t(), x * 2
+
+    for run in (function, pliant.compile(function, backend="llvm")):
+        whole, part, turned, _ = run(leaf(3, 4))
+        assert part._base is whole
+        assert turned._base is whole
+        part.mul_(torch.ones((), requires_grad=True))
+        assert whole.requires_grad
+
+
 def test_a_write_to_a_view_of_a_constant_input() -> None:
     def function(x, buffer):
         return x * 2, buffer[0]
