@@ -415,8 +415,13 @@ class World(TorchDispatchMode):
     def _view(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if type(args[0]) is not Fake:  # a new real tensor, on its way out of torch.tensor
             args = (self._reals.fake(args[0]), *args[1:])
-        # A view of an inference tensor is one too, also if it is made outside of the mode.
-        if args[0].is_inference() and not torch.is_inference_mode_enabled():
+        # A view of an inference tensor is one too, also if it is made outside of the mode. PyTorch
+        # lets one that is detached be written to there.
+        if (
+            args[0].is_inference()
+            and not torch.is_inference_mode_enabled()
+            and op.name != "aten.detach.default"
+        ):
             with torch.inference_mode():
                 return self._view(op, args, kwargs)
         if views.is_symbolic_call(args):

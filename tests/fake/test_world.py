@@ -520,3 +520,14 @@ def test_a_view_of_an_inference_tensor_is_one_too(name, dynamic) -> None:
         assert torch.equal(mine, theirs)  # PyTorch tests it when it has written
         with torch.inference_mode():
             assert torch.equal(compiled(mine), function(theirs))
+
+
+def test_a_detached_inference_tensor_can_be_written_to() -> None:
+    def function(t):
+        t.detach().add_(1)
+        return t * 2
+
+    with torch.inference_mode():
+        mine, theirs = torch.ones(3), torch.ones(3)
+    assert torch.equal(pliant.compile(function)(mine), function(theirs))
+    assert torch.equal(mine, theirs)
