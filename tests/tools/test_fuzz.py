@@ -629,3 +629,21 @@ def test_how_many_items_rounding_decides_is_no_finding() -> None:
     exact = program("return torch.unique(a).tolist()", calls=calls)
     finding = check(exact, changed(lambda v: v[1:]))
     assert finding is not None and finding.kind == "structure"
+
+
+def test_what_is_by_the_place_of_the_element_is_out_of_range() -> None:
+    special = [[tensor(values="special")]]
+
+    def accepted(line: str, text: str, calls=special) -> bool:
+        finding = {"kind": "values", "text": text, "place": ""}
+        return reason(program(f"return {line}", calls=calls), finding) is not None
+
+    infinite = "result (torch.float32): 1 differ; at (0,): eager tensor(inf), pliant tensor(2.)"
+    finite = "result (torch.float32): 1 differ; at (0,): eager tensor(1.), pliant tensor(2.)"
+    assert accepted("a.cosh()", infinite)
+    assert not accepted("a.cosh()", finite)
+    assert not accepted("a.cosh()", infinite, calls=[[tensor()]])
+    lost = "(torch.bfloat16): 1 differ; at (2, 0): eager tensor(0., dtype=torch.bfloat16), pliant 1"
+    assert accepted("a.erf()", lost)
+    assert not accepted("a.erf()", lost.replace("bfloat16", "float32"))
+    assert not accepted("a.sin()", lost)
