@@ -283,7 +283,7 @@ class World(TorchDispatchMode):
         if recipe is None:
             recipe = self._work_out(op, args, kwargs, read)
         if type(recipe) is Alias:
-            return self._view(op, args, kwargs)
+            return _view(self, op, args, kwargs)
         if op.training is not None and op.statistics and op.training.of(args, kwargs):
             self._note_writes(op.statistics, args, kwargs)
         return recipe.build(self._self, args, kwargs)
@@ -415,15 +415,6 @@ class World(TorchDispatchMode):
     def _view(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if type(args[0]) is not Fake:  # a new real tensor, on its way out of torch.tensor
             args = (self._reals.fake(args[0]), *args[1:])
-        # A view of an inference tensor is one too, also if it is made outside of the mode. PyTorch
-        # lets one that is detached be written to there.
-        if (
-            args[0].is_inference()
-            and not torch.is_inference_mode_enabled()
-            and op.name != "aten.detach.default"
-        ):
-            with torch.inference_mode():
-                return self._view(op, args, kwargs)
         if views.is_symbolic_call(args):
             return self._symbolic_view(op, args, kwargs)
         result = as_plain(op.func, args, kwargs)
@@ -507,10 +498,20 @@ class World(TorchDispatchMode):
             self._numbers.forget(fake)
 
 
+def _view(world: World, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view of an inference tensor is one too, also if it is made outside of the mode. (PyTorch
+    lets one that is detached be written to there.)"""
+    outside = args[0].is_inference() and not torch.is_inference_mode_enabled()
+    if not outside or op.name == "aten.detach.default":
+        return world._view(op, args, kwargs)
+    with torch.inference_mode():
+        return world._view(op, args, kwargs)
+
+
 _ANSWERS: dict[OverloadKind, Callable[[World, Overload, tuple[Any, ...], dict[str, Any]], Any]] = {
     OverloadKind.FUNCTIONAL: World._functional,
     OverloadKind.WRITE: World._write,
-    OverloadKind.VIEW: World._view,
+    OverloadKind.VIEW: _view,
     OverloadKind.RESHAPE: World._reshape,
     OverloadKind.COMPOSITE: World._composite,
     OverloadKind.DATA: World._data,
