@@ -98,8 +98,7 @@ def nothing_returned(op: Overload, error: NotImplementedError) -> Any:
 class World(TorchDispatchMode):
     """The fakes of one compilation. Dropping it frees them all."""
 
-    measures_symbols = True
-    """Whether sizes become constants if meta kernels and kernels differ about the layout."""
+    measures_symbols = True  # sizes become constants if kernels lay results out otherwise
 
     def __init__(self, env: ShapeEnv | None = None, reads_numbers: bool = True) -> None:
         super().__init__()
