@@ -100,8 +100,9 @@ class KernelCompiler:
 
     def compile_source(self, source: KernelSource) -> CompiledKernel:
         """The function `SYMBOL` of a module."""
-        compiled: CompiledKernel = uninterrupted(self._compile_source, source)
-        return compiled
+        # Another thread runs what is uninterrupted, which a kernel that is there need not wait for.
+        compiled = self._loaded.get(source.key)
+        return compiled or uninterrupted(self._compile_source, source)
 
     def _compile_source(self, source: KernelSource) -> CompiledKernel:
         key = source.key
