@@ -63,6 +63,9 @@ class CompiledModule(Module):
         module = object.__getattribute__(self, "__dict__")["_orig_mod"]
         if name == "__signature__":  # of a call, which is not a Python function here
             return inspect.signature(module)
+        if name == "__annotations__":  # which `torch.jit` reads, and instances lack on Python 3.14
+            bases = type(module).__mro__
+            return next(filter(None, map(inspect.get_annotations, bases)), {})
         value = getattr(module, name)
         if type(value) is types.MethodType and value.__self__ is module:
             return method_of(self, value)

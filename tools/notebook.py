@@ -77,8 +77,10 @@ def run(notebook: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparable(cell: dict[str, Any]) -> str:
-    """The outputs without numbers, units and what is aligned by them."""
+    """The outputs without numbers, units and what is aligned by them, and without carets below
+    source lines, which versions of Python place differently."""
     text = json.dumps(cell.get("outputs", []), ensure_ascii=False)
+    text = re.sub(r'"[ ^]*\^[ ^]*(\\n)?"(, )?', "", text)
     text = re.sub(r"\d+(\.\d+)?( (µs|ms|s|B|kB|MB|GB)\b)?", "#", text)
     return re.sub(r"[ -]+", " ", text)
 

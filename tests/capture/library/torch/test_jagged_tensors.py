@@ -1,5 +1,7 @@
 """Jagged nested tensors: captured through what they are made of, with ragged sizes as they are."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -179,9 +181,10 @@ def test_what_eager_refuses_is_refused():
         return F.scaled_dot_product_attention(q, k, v)
 
     x = jagged(2, 3, channels=24)
-    for function in (program, pliant.compile(program)):
-        with pytest.raises(RuntimeError, match="No viable backend"):
-            function(x)
+    with pytest.raises(RuntimeError) as eager:  # a build for CUDA has another reason
+        program(x)
+    with pytest.raises(RuntimeError, match=re.escape(str(eager.value).splitlines()[0])):
+        pliant.compile(program)(x)
 
 
 def test_without_the_longest_attention_is_left_to_pytorch():
