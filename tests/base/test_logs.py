@@ -288,5 +288,6 @@ def test_samples_cover_all_events():
         events.EntryUsed,
         events.CallsMeasured,
         events.StepsMeasured,
+        events.WorkBegan,
     }
     assert all(fields(kind) for kind in shown)
