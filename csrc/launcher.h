@@ -65,9 +65,8 @@ struct View {
   Layout layout;
   int32_t offset;
   std::optional<c10::ScalarType> dtype;
-  int32_t root;          // what `of` is a view of, or `of` itself
   bool inner = false;    // only operators that return new tensors see it
-  bool tracked = false;  // by autograd: it is a view of an input or output
+  bool tracked = false;  // by autograd: it shares memory with an input or another output
 };
 
 struct CpuKernel {

@@ -246,13 +246,12 @@ Step laid_out(Reader& reader, const py::sequence& items) {
 Step view(Reader& reader, const py::sequence& items) {
   View step;
   step.of = reader.slot(at(items, 2), Need::Plain);
-  step.root = reader.roots[step.of];
   step.layout = layout(reader, items);
   step.offset = reader.values.use(at(items, 5));
   if (items.size() > 6 && !at(items, 6).is_none()) step.dtype = dtype(at(items, 6));
   step.inner = items.size() > 7 && at(items, 7).cast<bool>();
   step.slot = reader.new_slot(at(items, 1));
-  reader.roots[step.slot] = step.root;
+  reader.roots[step.slot] = reader.roots[step.of];
   return step;
 }
 
@@ -481,9 +480,11 @@ std::unique_ptr<LaunchProgram> read_program(const Arguments& arguments) {
   for (Step& step : program->steps) {
     auto* view = std::get_if<View>(&step);
     if (view == nullptr || view->inner) continue;
-    view->tracked = reader.is_input(view->root);
+    int32_t root = reader.roots[view->slot];
+    view->tracked = reader.is_input(root);
     for (const Item& output : program->outputs) {
-      view->tracked |= output.kind == Item::Slot && output.index == view->root;
+      if (output.kind != Item::Slot || output.index == view->slot) continue;
+      view->tracked |= reader.roots[output.index] == root;
     }
   }
   return program;
