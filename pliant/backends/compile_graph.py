@@ -8,6 +8,7 @@ process: a `Program` is plain data.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -17,7 +18,8 @@ from torch import fx
 from pliant._native import Launcher
 from pliant.backends.choose_target import refuse_devices
 from pliant.backends.fallbacks import Failures, GraphFallback
-from pliant.backends.small_sizes import SmallSizes, Variant
+from pliant.backends.output_views import WithBases, WithViews
+from pliant.backends.small_sizes import SmallSizes, Variant, symbol_values
 from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError
@@ -33,6 +35,7 @@ from pliant.graph.ir import Functional, FunctionalBuilder, Node
 from pliant.graph.known_masks import replace_known_masks
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import materialize_masks
+from pliant.graph.output_views import OutputViews
 from pliant.graph.split_reductions import split_reductions
 from pliant.launch.batches import plan_batches
 from pliant.launch.kernels import (
@@ -111,6 +114,7 @@ class GeneratedCode:
     bindings: ProgramBindings
     layout: OutputLayout
     info: LaunchInfo
+    views: OutputViews = OutputViews()
 
     @property
     def kernels(self) -> tuple[Any, ...]:
@@ -119,6 +123,13 @@ class GeneratedCode:
 
     def load(self) -> Launcher:
         return load(self.program, self.bindings, self.info)
+
+    def with_views(self, launcher: Callable[..., Any]) -> Callable[..., Any]:
+        """The launcher, and behind it the views that it leaves to PyTorch."""
+        if not self.views.views:
+            return launcher
+        outputs = len(self.functional.outputs) - len(self.views.bases)
+        return WithViews(launcher, outputs, self.views, partial(symbol_values, self.layout))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,11 +239,11 @@ def compile_body(generator: CodeGenerator, body: FlatBody, env: FrozenEnv) -> No
     """Code for a graph that an operator of this one calls."""
     name, options = type(body.gm).__name__, generator.options
 
-    def generate() -> Launcher:
+    def generate() -> Callable[..., Any]:
         compiler = GraphCompiler(body.gm, body.shapes, options, generator.target)
         code = compiler.compile(body.examples(env.expect))
         tell(name, code)
-        return code.load()
+        return code.with_views(code.load())
 
     body.code = or_not_generated(name, options, generate) or body.gm.forward
 
@@ -294,22 +305,24 @@ class GraphCompiler:
         if self.shapes is None:
             raise NotFunctionalized("a graph that pliant did not capture")
         with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
-            functional = functionalize(self.gm, self.shapes, examples, ones)
+            functional, views = functionalize(self.gm, self.shapes, examples, ones)
         env = FrozenEnv(self.shapes, ones)
         simplify(functional, self.target, env.expect)
         name = type(self.gm).__name__
-        fallback = GraphFallback(
-            self.gm.forward, Failures(partial(report_failure, name, self.options))
-        )
-        generator = CodeGenerator(
-            name, self.options, fallback, self._watcher, self.target, graph=self.gm
-        )
-        return generator.generate(functional.freeze(), env)
+        eager: Any = self.gm.forward
+        if views.bases:  # whose strides are compared too
+            eager = WithBases(eager, views.bases, ())
+        fallback = GraphFallback(eager, Failures(partial(report_failure, name, self.options)))
+        watcher = partial(self._watcher, eager)
+        generator = CodeGenerator(name, self.options, fallback, watcher, self.target, graph=self.gm)
+        return replace(generator.generate(functional.freeze(), env), views=views)
 
-    def _watcher(self, layout: OutputLayout, sizes: Mapping[int, Expr]) -> SmallSizes:
+    def _watcher(
+        self, eager: Callable[..., Any], layout: OutputLayout, sizes: Mapping[int, Expr]
+    ) -> SmallSizes:
         return SmallSizes(
             type(self.gm).__name__,
-            self.gm.forward,
+            eager,
             partial(_variant, self),
             layout,
             sizes,
@@ -319,7 +332,7 @@ class GraphCompiler:
 
 def _variant(compiler: GraphCompiler, args: Sequence[Any], ones: frozenset[Expr]) -> Variant:
     code = compiler.compile(args, ones)
-    return Variant(code.load(), code.layout)
+    return Variant(code.with_views(code.load()), code.layout)
 
 
 def _schedule(lowered: Lowered, donated: Collection[int], hint: Hint) -> Scheduled:

@@ -85,8 +85,8 @@ def _loaded(
     launcher = code.load()
     tell(type(gm).__name__, code)
     if target.place.type == "cuda" and options.mode in cuda_graphs.MODES:
-        return _recorded(type(gm).__name__, launcher, code, options, target)
-    return launcher
+        return code.with_views(_recorded(type(gm).__name__, launcher, code, options, target))
+    return code.with_views(launcher)
 
 
 def _recorded(
@@ -107,7 +107,7 @@ def _unwrapped(graph: Unwrapped, options: Options, target: Target) -> Callable[.
     """Code for what is inside of tensors of wrapper subclasses."""
     code = GraphCompiler(graph.gm, graph.shapes, options, target).compile(graph.examples)
     tell(type(graph.gm).__name__, code)
-    return graph.load(code.load(), list(code.functional.writes))
+    return graph.load(code.with_views(code.load()), list(code.functional.writes))
 
 
 def _wants_gradients(gm: fx.GraphModule, examples: Sequence[Any]) -> bool:

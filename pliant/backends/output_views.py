@@ -48,14 +48,12 @@ def _replay_view(
     detached: dict[int, torch.Tensor],
 ) -> torch.Tensor:
     steps = view.steps
-    # As when the program made the view: under `no_grad` its views don't have a history.
-    with torch.set_grad_enabled(view.grad):
-        if view.detached is not None:
-            name, count = view.detached
-            if name not in detached:
-                detached[name] = _viewed(source, steps[:count], values)
-            source, steps = detached[name], steps[count:]
-        source = _viewed(source, steps, values)
+    if view.detached is not None:
+        name, count = view.detached
+        if name not in detached:
+            detached[name] = _viewed(source, steps[:count], values)
+        source, steps = detached[name], steps[count:]
+    source = _viewed(source, steps, values)
     if steps and view.creation != DEFAULT:
         torch._C._autograd._set_creation_meta(source, view.creation)
     return source
@@ -64,10 +62,16 @@ def _replay_view(
 def _viewed(
     source: torch.Tensor, steps: Sequence[ViewStep], values: Mapping[Any, Any]
 ) -> torch.Tensor:
-    for step in steps:
-        args, kwargs = _numbers(step.args, values), _numbers(step.kwargs, values)
-        result = step.func(source, *args, **kwargs)
-        source = result if isinstance(result, torch.Tensor) else result[step.position]
+    before = torch.is_grad_enabled()
+    try:
+        for step in steps:
+            args, kwargs = _numbers(step.args, values), _numbers(step.kwargs, values)
+            # As when the program made the view: under `no_grad` its views don't have a history.
+            torch._C._set_grad_enabled(step.grad)
+            result = step.func(source, *args, **kwargs)
+            source = result if isinstance(result, torch.Tensor) else result[step.position]
+    finally:
+        torch._C._set_grad_enabled(before)
     return source
 
 

@@ -46,7 +46,7 @@ class SmallSizes:
 
     def __call__(self, launcher: Any, pattern: str, *args: Any) -> Any:
         """The first call with such sizes, and what those after it do."""
-        values = _values(self.layout, args)  # before the graph writes to them
+        values = symbol_values(self.layout, args)  # before the graph writes to them
         result = self.forward(*args)
         if self.patterns < MOST_PATTERNS:
             self.patterns += 1
@@ -72,7 +72,7 @@ class SmallSizes:
                 raise
             events.emit(events.FellBack(function=self.function, reason=repr(error), error=error))
             return self.forward
-        good = are_laid_out(variant.layout, _values(variant.layout, args), result)
+        good = are_laid_out(variant.layout, symbol_values(variant.layout, args), result)
         return variant.launcher if good else self.forward
 
 
@@ -103,14 +103,14 @@ class SmallSizesInTraining:
 
     def _refuse_first(self, launcher: Any, pattern: str, *args: Any) -> Any:
         if self.layout is not None and self.patterns < MOST_PATTERNS:
-            values = _values(self.layout, args)
+            values = symbol_values(self.layout, args)
             self.refused[threading.get_ident()] = (launcher, pattern, values)
         return refuse()
 
     def __call__(self, *args: Any) -> Any:
         launcher, pattern, values = self.refused.pop(threading.get_ident(), (None, "", {}))
         # It may have been another call, after which something else ran than this.
-        if launcher is None or self.layout is None or values != _values(self.layout, args):
+        if launcher is None or self.layout is None or values != symbol_values(self.layout, args):
             return self.failures.run(self.eager, *args)
         result = self.eager(*args)
         self.patterns += 1
@@ -132,7 +132,8 @@ def are_laid_out(layout: OutputLayout, values: Mapping[Any, Any], result: Sequen
     return True
 
 
-def _values(layout: OutputLayout, args: Sequence[Any]) -> dict[Any, Any]:
+def symbol_values(layout: OutputLayout, args: Sequence[Any]) -> dict[Any, Any]:
+    """What is read from the arguments."""
     return {symbol: _read(args, source) for symbol, source in layout.symbols.items()}
 
 

@@ -76,6 +76,8 @@ class TensorAlias:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] | None = None
     position: int = 0
+    grad: bool = True  # the grad mode that a view was made in
+    made_at: int = 0  # the version of the base by then
 
 
 class AliasWorld(World):
@@ -158,12 +160,18 @@ class AliasWorld(World):
             raise NotFunctionalized("a tensor of unknown origin")
         return entry[1]
 
-    def root(self, fake: Fake) -> Fake:
-        """The tensor that it is a view of in the end."""
+    def chain(self, fake: Fake) -> list[TensorAlias]:
+        """The base, and the views on the way from there."""
         alias = self.alias(fake)
+        chain = [alias]
         while alias.parent is not None:
             alias = alias.parent
-        return self._fakes[alias]
+            chain.append(alias)
+        return chain[::-1]
+
+    def root(self, fake: Fake) -> Fake:
+        """The tensor that it is a view of in the end."""
+        return self._fakes[self.chain(fake)[0]]
 
     def value(self, alias: TensorAlias) -> Tensor:
         """The tensor as it is now."""

@@ -41,6 +41,7 @@ from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Te
 from pliant.graph.listed_items import ListedItems, list_items
 from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
 from pliant.graph.opaque_calls import on_new_memory, opaque_function, record_opaque_call
+from pliant.graph.output_views import OutputViews, separate_unusual_views
 from pliant.graph.overlap import keep_apart, keep_injective
 from pliant.graph.plain_functions import CHANGES, STATEFUL, is_operation
 from pliant.graph.raising import keep_one
@@ -71,13 +72,14 @@ OPEN_QUESTIONS: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
 
 def functionalize(
     gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any], ones: Iterable[Expr] = ()
-) -> FunctionalBuilder:
-    """The functional graph of a captured one. `ones`: sizes that are 1."""
+) -> tuple[FunctionalBuilder, OutputViews]:
+    """The functional graph of a captured one, and the views that are made of what it returns.
+    `ones`: sizes that are 1."""
     if forward_ad._current_level >= 0:
         raise NotFunctionalized("forward-mode differentiation")
     functionalizer = Functionalizer(FrozenEnv(shapes, ones))
     try:
-        with autocast.undone():
+        with autocast.undone(), torch.set_grad_enabled(torch.is_grad_enabled()):
             return CapturedRun(gm, functionalizer, shapes, examples).run()
     except OPEN_QUESTIONS as error:
         raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
@@ -155,7 +157,8 @@ class Functionalizer(AliasWorld):
                 continue  # the very tensor, which has its alias
             value = self.tensor(fake)
             alias = TensorAlias(
-                *(parent.base, value, parent.base.version, parent, op, view_args, named, position)
+                *(parent.base, value, parent.base.version, parent, op, view_args, named, position),
+                *(torch.is_grad_enabled(), parent.base.version),
             )
             self._view_node(alias, source, value)
             self._name(fake, alias)
@@ -467,14 +470,13 @@ class CapturedRun:
         self.examples = examples
         self.env: dict[fx.Node, Any] = {}
         self.inputs: list[fx.Node] = []
-        self.switched = False  # the grad mode, somewhere
-        self.grad = torch.is_grad_enabled()
+        self.grad = self.grad_before = torch.is_grad_enabled()
         self.autocast = autocast.state()
         self.graded = not self.differentiates and any(
             isinstance(e, torch.Tensor) and e.requires_grad for e in examples
         )
 
-    def run(self) -> FunctionalBuilder:
+    def run(self) -> tuple[FunctionalBuilder, OutputViews]:
         self._make_inputs()
         # Opaque functions are run as they were captured: with autograd on top
         # (`record_opaque_call`).
@@ -483,14 +485,19 @@ class CapturedRun:
         with torch._C._AutoDispatchBelowADInplaceOrView(), self.functionalizer:
             self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
             self._run_nodes()
-        if self.grad is not torch.is_grad_enabled():  # it lasts
+        lasts = self.grad is not self.grad_before
+        if lasts:
             switch = Node("pliant.grad_mode", torch._C._set_grad_enabled, (self.grad,), {})
             switch.effect = True
             self.functionalizer.function.nodes.append(switch)
-        self.functionalizer.function.outputs = [
-            self._returned(self.env[item]) for item in self._output_nodes()
-        ]
-        return self.functionalizer.function
+        results = [self.env[node] for node in self._output_nodes()]
+        inputs = [self.env[node] for node in self.inputs]
+        outputs, views = separate_unusual_views(
+            *(self.functionalizer, results, inputs),
+            *(None if lasts else self.grad, self._requires_grad),
+        )
+        self.functionalizer.function.outputs = [self._returned(out) for out in outputs]
+        return self.functionalizer.function, views
 
     def _make_inputs(self) -> None:
         self.inputs = [node for node in self.gm.graph.nodes if node.op == "placeholder"]
@@ -644,9 +651,12 @@ class CapturedRun:
 
     def _has_history(self, value: Any) -> bool:
         """Whether autograd follows what is computed from an input that requires grad, or a view."""
-        fakes = results_in(value) if self.grad and self.graded else ()
-        inputs = [self.functionalizer.alias(t).base.input for t in fakes]
-        return any(at is not None and self.examples[at].requires_grad for at in inputs)
+        return self.grad and self.graded and any(map(self._requires_grad, results_in(value)))
+
+    def _requires_grad(self, fake: Fake) -> bool:
+        """Whether it is a view of an input that does."""
+        at = self.functionalizer.alias(fake).base.input
+        return at is not None and bool(self.examples[at].requires_grad)
 
     def _overridden(self, target: Any, args: Any, kwargs: Any) -> Any:
         """What is called in the place of some functions; NotImplemented if nothing is."""
@@ -685,9 +695,8 @@ class CapturedRun:
         return untracked and self.functionalizer.alias(tensor).base.input is None
 
     def _set_grad(self, node: fx.Node) -> None:
-        self.grad, self.switched = bool(node.args[0]), True
-        if self.differentiates:
-            torch._C._set_grad_enabled(self.grad)
+        self.grad = bool(node.args[0])
+        torch._C._set_grad_enabled(self.grad)
 
     def _switch_autocast(self, node: fx.Node) -> None:
         autocast.switch(node.target, node.args, node.kwargs)
@@ -726,10 +735,6 @@ class CapturedRun:
         # it is now.
         of = functionalizer.value(alias) if base.input is None else None
         start = base.value
-        if base.input is not None and self.graded and self.switched:
-            raise NotFunctionalized("a view of an input, made without grad")
-        if base.input is not None and self.graded and _detached(alias):
-            raise NotFunctionalized("a view of an input, detached")
         is_input = (
             value is self.env.get(self.inputs[base.input]) if base.input is not None else False
         )
@@ -765,15 +770,6 @@ def _needs_grad(value: Any) -> bool:
 def forgets_history(node: fx.Node) -> bool:
     required = (*node.args[1:], *node.kwargs.values())
     return node.target == "detach_" or (node.target == "requires_grad_" and required == (False,))
-
-
-def _detached(alias: TensorAlias) -> bool:
-    step: TensorAlias | None = alias
-    while step is not None:
-        if step.op is not None and step.op.name == "aten.detach.default":
-            return True
-        step = step.parent
-    return False
 
 
 _STEPS: Final[dict[str, Callable[[CapturedRun, fx.Node], Any]]] = {

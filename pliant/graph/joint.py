@@ -223,6 +223,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         super().__init__(*args)
         self.changed: list[Fake] = []  # tensors whose gradient the program changes itself
         self.handles: list[Any] = []  # of hooks
+        self.new_leaves: list[Fake] = []
         self.grad_mode: bool | None = None  # that it leaves behind
 
     def trace(self, required: Sequence[Cond]) -> Traced:
@@ -284,6 +285,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
             if any(tensor is self.env[place] for place in self.inputs):
                 # The caller's tensor has to be a leaf afterwards, which no result can make it.
                 raise NotFunctionalized("Tensor.requires_grad_ of an input")
+            self.new_leaves.append(tensor)
             return tensor.requires_grad_()
         return super()._call_method(node)
 
@@ -426,6 +428,9 @@ class _JointRun(DifferentiatedRun[Joint]):
         memory = {id(self.functionalizer.alias(t).base) for t in self.changed}
         if any(id(self.functionalizer.alias(view).base) in memory for view in views):
             raise NotFunctionalized("a view that is returned, whose gradient the program changes")
+        leaves = {id(self.functionalizer.alias(t)) for t in self.new_leaves if t.is_leaf}
+        if any(id(step) in leaves for view in views for step in self.functionalizer.chain(view)):
+            raise NotFunctionalized("a view that is returned, of a leaf that is made in the graph")
 
     def _gradients(self, outputs: Sequence[Fake], leaves: dict[int, Fake]) -> Sequence[Any]:
         """By leaf; None where an output doesn't depend on it."""

@@ -2,12 +2,14 @@
 
 The one idea: a compiled graph is one step of autograd, whose results are tensors of their own. What
 eager returns as a view is made behind that step, by PyTorch's own view operators, from the input or
-from the base, which the step returns in its place. So autograd and aliasing are eager's.
+from the base, which the step returns in its place. So autograd and aliasing are eager's. Without
+gradients, the launcher makes plain views itself, and those that autograd treats otherwise are made
+here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -25,25 +27,24 @@ _get_creation_meta: Any = torch._C._autograd._get_creation_meta
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewStep:
     """A view operator behind its first argument; `position` says which of its results, if they are
-    several."""
+    several, `grad` the grad mode that it is called in."""
 
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     position: int
+    grad: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewOutput:
     """The output with number `output` is a view of an input (`of_input`) or of another output.
-    `grad`: made with the grad mode on. `creation`: how, on which autograd's errors for writes
-    depend."""
+    `creation`: how it was made, on which autograd's errors for writes depend."""
 
     output: int
     source: int
     of_input: bool
     steps: tuple[ViewStep, ...]
-    grad: bool
     creation: Any
     detached: tuple[int, int] | None  # a number for the last tensor on the way that was detached,
     # and how many steps lead to it: its views are views of that one
@@ -58,10 +59,10 @@ class ViewOutput:
 @dataclass(frozen=True, slots=True, eq=False)
 class OutputViews:
     """`bases` tells of each base, which are returned behind the outputs, an output that is a view
-    of it or itself; None where none of them requires grad."""
+    of it or itself; None where PyTorch can't tell the base of any."""
 
-    views: tuple[ViewOutput, ...]
-    bases: tuple[int | None, ...]
+    views: tuple[ViewOutput, ...] = ()
+    bases: tuple[int | None, ...] = ()
 
 
 def separate_views(
@@ -69,6 +70,52 @@ def separate_views(
 ) -> tuple[list[Any], OutputViews]:
     """The outputs without those that alias something (0 in their place), then the bases of these;
     and how to make them."""
+
+    def kept(members: Sequence[Fake]) -> bool:
+        alone = _is_new(world, members[0]) and _is_one(members)
+        return alone and not _refuses_writes(members[0])
+
+    return _separate(world, outputs, inputs, kept)
+
+
+def separate_unusual_views(
+    world: AliasWorld,
+    outputs: list[Any],
+    inputs: Sequence[Any],
+    grad: bool | None,
+    requires_grad: Callable[[Fake], bool],
+) -> tuple[list[Any], OutputViews]:
+    """The same of a graph without gradients, but only of views that differ from those that the
+    launcher makes. `grad`: its grad mode, None if the graph leaves another one behind.
+    `requires_grad`: whether the input does that a tensor is a view of."""
+
+    def kept(members: Sequence[Fake]) -> bool:
+        if _is_new(world, members[0]) and _is_one(members):
+            return True
+        if requires_grad(members[0]):
+            _check_history(world, members[0])
+        steps = [step for out in members for step in world.chain(out)[1:]]
+        if all(_is_plain(step, grad) for step in steps):
+            return True
+        can_replay = all(_can_replay(world, step) for step in steps)
+        if _is_new(world, members[0]):
+            # Inference tensors have neither a history nor versions.
+            inference = torch.is_inference_mode_enabled()
+            return not can_replay or inference or _carrier(world, members) is None
+        if not can_replay and requires_grad(members[0]):
+            raise NotFunctionalized("a view of an input, detached or made in another grad mode")
+        return not can_replay
+
+    return _separate(world, outputs, inputs, kept)
+
+
+def _separate(
+    world: AliasWorld,
+    outputs: list[Any],
+    inputs: Sequence[Any],
+    kept: Callable[[Sequence[Fake]], bool],
+) -> tuple[list[Any], OutputViews]:
+    """`kept`: whether the code itself returns these, which are in the same memory."""
     # Reversed, so that the first place of a tensor that is returned twice wins.
     first = {id(out): at for at, out in reversed(list(enumerate(outputs)))}
     views: list[ViewOutput] = []
@@ -78,15 +125,13 @@ def separate_views(
             base = world.alias(out).base
             if base.input is None:
                 groups.setdefault(id(base), []).append(at)
-            else:
+            elif not kept([out]):
                 root = inputs[base.input]
                 views.append(_view(world, out, root, (at, base.input, True), first[id(out)]))
     bases: list[Fake] = []
     carriers: list[int | None] = []
     for members in groups.values():
-        # One tensor, maybe returned twice, aliases nobody else: the step returns it itself.
-        alone = all(outputs[at] is outputs[members[0]] for at in members)
-        if alone and not _refuses_writes(outputs[members[0]]):
+        if kept([outputs[at] for at in members]):
             continue
         root = world.root(outputs[members[0]])
         source = len(outputs) + len(bases)
@@ -96,11 +141,54 @@ def separate_views(
         bases.append(root)
         # For eager runs of the graph, where the base is reached from one of its views
         # (`WithBases`).
-        carriers.append(next((at for at in members if outputs[at].requires_grad), None))
+        carrier = _carrier(world, [outputs[at] for at in members])
+        carriers.append(None if carrier is None else members[carrier])
     behind = {view.output for view in views}
     # A number in the place of a tensor, so that the places of the others stay as they are.
     remaining = [0 if at in behind else out for at, out in enumerate(outputs)]
     return remaining + bases, OutputViews(tuple(views), tuple(carriers))
+
+
+def _carrier(world: AliasWorld, members: Sequence[Fake]) -> int | None:
+    """A tensor of which PyTorch tells the base: one with the history of it, if it has one."""
+    graded = world.root(members[0]).requires_grad
+    for at, out in enumerate(members):
+        detached = any(step.op and step.op.func is DETACH for step in world.chain(out))
+        if out.requires_grad if graded else not detached:
+            return at
+    return None
+
+
+def _is_new(world: AliasWorld, out: Fake) -> bool:
+    return world.alias(out).base.input is None
+
+
+def _is_one(members: Sequence[Fake]) -> bool:
+    """Whether it is one tensor, maybe returned twice, which aliases nobody else."""
+    return all(out is members[0] for out in members)
+
+
+def _check_history(world: AliasWorld, out: Fake) -> None:
+    """Refuse a view that was made without grad before a write. If its base requires grad, autograd
+    raises when it is asked for the history."""
+    steps = world.chain(out)[1:]
+    stale = any(not step.grad and step.made_at != step.base.version for step in steps)
+    if stale and all(step.op is None or step.op.func is not DETACH for step in steps):
+        raise NotFunctionalized("a view made without grad, of what requires grad, before a write")
+
+
+def _is_plain(alias: TensorAlias, grad: bool | None) -> bool:
+    """Whether it is, for autograd, a view like any other that is made in this grad mode."""
+    assert alias.op is not None
+    returns = alias.op.func._schema.returns
+    # With grad, autograd forbids writes to one of several views that were made at once.
+    several = len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
+    return alias.op.func is not DETACH and alias.grad is grad and not (grad and several)
+
+
+def _can_replay(world: AliasWorld, alias: TensorAlias) -> bool:
+    arguments = (alias.args[1:], alias.kwargs)
+    return not tensors_in(arguments) and world.inputs_know(symbols_in(arguments))
 
 
 def _refuses_writes(out: Fake) -> bool:
@@ -112,7 +200,7 @@ def _refuses_writes(out: Fake) -> bool:
 def _view(
     world: AliasWorld, out: Fake, root: Fake, places: tuple[int, int, bool], same_as: int
 ) -> ViewOutput:
-    aliases = _chain(world.alias(out))
+    aliases = world.chain(out)[1:]
     steps = tuple(map(_step, aliases))
     ends = [at for at, step in enumerate(steps) if step.func is DETACH]
     detached = (id(aliases[ends[-1]]), ends[-1] + 1) if ends else None
@@ -123,19 +211,10 @@ def _view(
         base = root if root._base is None else root._base
         if out.requires_grad and (ends or out._base is not base):
             raise NotFunctionalized("a view whose history is not that of its base")
-    # Made without grad, a view of a leaf is a leaf too, and others don't require grad.
-    without = root.requires_grad and not ends and (not out.requires_grad or out.is_leaf)
+    if root.requires_grad:
+        _check_history(world, out)
     creation = _get_creation_meta(out) if out._is_view() else DEFAULT
-    return ViewOutput(*places, steps, out is root or not without, creation, detached, same_as)
-
-
-def _chain(alias: TensorAlias) -> list[TensorAlias]:
-    """The views on the way from the base."""
-    chain: list[TensorAlias] = []
-    while alias.parent is not None:
-        chain.append(alias)
-        alias = alias.parent
-    return chain[::-1]
+    return ViewOutput(*places, steps, creation, detached, same_as)
 
 
 def _step(alias: TensorAlias) -> ViewStep:
@@ -143,4 +222,4 @@ def _step(alias: TensorAlias) -> ViewStep:
     args, kwargs = alias.args[1:], alias.kwargs or {}
     if tensors_in((args, kwargs)):
         raise NotFunctionalized(f"{alias.op.name} with a tensor that says where")
-    return ViewStep(alias.op.func, args, kwargs, alias.position)
+    return ViewStep(alias.op.func, args, kwargs, alias.position, alias.grad)

@@ -143,6 +143,64 @@ def test_a_write_to_an_output_is_seen_in_the_other(function) -> None:
     assert events.counters["not_generated"] == 0
 
 
+def part_of_a_part(x):
+    with torch.no_grad():
+        part = x[1:]
+    return part, part[1:]
+
+
+def new_leaf(x):
+    with torch.no_grad():
+        part = x[1:]
+        part.requires_grad_()
+    return part, part[1:]
+
+
+def written_part(x):
+    with torch.no_grad():
+        part = x[1:]
+        part.mul_(2)
+    return x * 2, part
+
+
+def history(function, x):
+    outputs = function(x)
+    told = []
+    for out in outputs:
+        try:
+            told.append((out.requires_grad, out.is_leaf))
+        except RuntimeError as error:
+            told.append(str(error))
+    if "view was created" not in str(told):
+        graded = [out for out in (x, *outputs) if out.requires_grad]
+        total = sum((out * weight).sum() for weight, out in enumerate(graded, 1))
+        told += [
+            None if grad is None else grad.tolist()
+            for grad in torch.autograd.grad(total, graded, allow_unused=True)
+        ]
+    return told
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.ones(4, 3).requires_grad_(),
+        lambda: torch.ones(12).view(4, 3).requires_grad_(),
+        lambda: torch.ones(4, 3).requires_grad_() * 1,
+    ],
+    ids=["a leaf", "a leaf that is a view", "a result"],
+)
+@pytest.mark.parametrize("function", [part_of_a_part, new_leaf])
+def test_a_view_made_without_grad_ends_the_history(function, make) -> None:
+    told = history(pliant.compile(function, backend="llvm"), make())
+    assert told == history(function, make())
+
+
+def test_a_view_made_without_grad_before_a_write_has_no_history() -> None:
+    told = history(pliant.compile(written_part, backend="llvm"), leaf(4, 3))
+    assert told == history(written_part, leaf(4, 3))
+
+
 class FlatInFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
