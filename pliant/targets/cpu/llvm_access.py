@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pliant.base.values import dataclass
 from pliant.loop.collapse import stride
 from pliant.loop.ir import MEMORY, REDUCTIONS, Access, Buffer, Loop, LoopValue, Op
+from pliant.loop.kernel_arguments import kernel_arguments
 from pliant.sym.expr import ONE, ZERO, Expr, substitute
 from pliant.targets.cpu.llvm_lanes import near
 from pliant.targets.cpu.llvm_memory import ElementPlace
@@ -43,7 +44,7 @@ def start(writer: Writer, loop: Loop) -> None:
         buffer = value.buffer
         assert buffer is not None
         index = value.index + buffer.base
-        is_scalar = all(s is loop.var or _is_scalar(writer, s) for s in index.symbols)
+        is_scalar = all(s is loop.var or _is_scalar(writer, s) for s in kernel_arguments(index))
         step = stride(index, loop.var) if is_scalar else None
         if step is None:
             continue
@@ -74,7 +75,7 @@ def place(writer: Writer, value: LoopValue) -> ElementPlace:
     if writer.lane_var is None:
         return ElementPlace(buffer, pointer, _first(writer, index, origin), 1)
     step = stride(index, writer.lane_var)
-    computed = [s for s in index.symbols if writer.symbols[s].lanes > 1]  # type: ignore[index]
+    computed = [s for s in kernel_arguments(index) if writer.symbols[s].lanes > 1]
     # Places that were read from memory, as in a gather.
     if step is None or computed:
         at = writer.index(index, in_lanes=True)
