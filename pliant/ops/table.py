@@ -36,6 +36,8 @@ FAMILIES: Final = {
     "resampling": "interpolate sampl",
     "scans": "cum",
     "scattering": "index scatter",
+    # What PyTorch composes of other operators.
+    "compositions": "affine_grid corrcoef cov gradient",
     # How gradients are computed.
     "differentiable": "linear matmul norm",
     "gradients": "backward",

@@ -32,3 +32,40 @@ def test_sizes_that_are_rounded_from_floats(scale: float) -> None:
         return F.upsample_bilinear(x, scale_factor=scale)
 
     check(function, [T(2, 3, 5, 6)], [T(3, 2, 9, 24)])
+
+
+@pytest.mark.parametrize("function", [torch.cov, torch.corrcoef, torch.Tensor.cov])
+def test_covariances(function) -> None:
+    check(lambda x: function(x), [T(4, 5)], [T(6, 9)], [T(3, 40)])
+
+
+def test_covariances_with_another_correction() -> None:
+    check(lambda x: torch.cov(x, correction=0), [T(4, 5)], [T(6, 9)])
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_finite_differences(edge_order: int) -> None:
+    def function(x):
+        along = torch.gradient(x, dim=1, edge_order=edge_order)
+        return *along, *torch.gradient(x, spacing=[2.0, 0.5], edge_order=edge_order)
+
+    check(function, [T(4, 5)], [T(6, 9)], [T(3, 30)])
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("space", [(4, 5), (3, 2, 4), (1, 3)])
+def test_affine_grids(corners: bool, space: tuple[int, ...]) -> None:
+    rank = len(space)
+
+    def function(theta):
+        return F.affine_grid(theta, (theta.shape[0], 3, *space), align_corners=corners)
+
+    check(function, [T(2, rank, rank + 1)], [T(5, rank, rank + 1)])
+
+
+def test_affine_grids_of_images_of_any_size() -> None:
+    def function(theta, image):
+        grid = F.affine_grid(theta, image.shape, align_corners=False)
+        return F.grid_sample(image, grid, align_corners=False)
+
+    check(function, [T(2, 2, 3), T(2, 3, 6, 7)], [T(3, 2, 3), T(3, 2, 5, 9)])
