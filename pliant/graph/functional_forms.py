@@ -12,7 +12,8 @@ import torch
 
 from pliant.fake.overload import Overload, OverloadKind, describe
 from pliant.fake.raising import overflows
-from pliant.graph.aliases import WRAPPED, NotFunctionalized, item_of
+from pliant.fake.tensor import Fake
+from pliant.graph.aliases import WRAPPED, NotFunctionalized, item_of, results_in
 from pliant.sym.node import SYMBOLIC
 
 OUT_TO: Final = {"out": "Tensor"}  # overloads of functional forms that are named otherwise
@@ -46,6 +47,21 @@ def functional_of(op: Overload) -> Any:
         if _types(form) == _types(op.func):
             return form
     raise NotFunctionalized(f"{op.name} has no functional form")
+
+
+def write_beside(
+    world: Any, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """An operator that returns something new, and writes to an argument beside that. Its functional
+    form returns both."""
+    memory = target.untyped_storage()._cdata
+    tensors = results_in((args, tuple(kwargs.values())))
+    if [t.untyped_storage()._cdata for t in tensors].count(memory) > 1:
+        raise NotFunctionalized(f"{op.name} reads what it writes")
+    with torch._C._AutoDispatchBelowAutograd(), world:
+        *results, written = functional_of(op)(*args, **kwargs)
+    world.store(target, written, op.name)
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _types(func: Any) -> list[str]:

@@ -32,7 +32,7 @@ from pliant.fake.rule import is_empty
 from pliant.fake.tensor import Fake, adopt, make
 from pliant.fake.unbacked import scalar
 from pliant.fake.world import refuses_symbols
-from pliant.graph import autocast
+from pliant.graph import autocast, functional_forms
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, results_in
 from pliant.graph.bodies import BODY_RUNS
 from pliant.graph.foreach import of_each
@@ -101,8 +101,7 @@ class Functionalizer(AliasWorld):
         if func.namespace != "aten" and autocast.enabled():
             raise NotFunctionalized(f"{op.name} under autocast")
         if op.name.startswith("aten._foreach_"):  # a call per tensor can be fused, a list can't
-            # PyTorch leaves the mode while it calls `dispatch`; inside `self` the parts arrive here
-            # again.
+            # PyTorch leaves the mode while it calls `dispatch`; inside `self` the parts come again.
             with torch._C._AutoDispatchBelowAutograd(), self:
                 result = of_each(op, args, kwargs)
             if result is not NotImplemented:
@@ -137,8 +136,7 @@ class Functionalizer(AliasWorld):
     ) -> Any:
         if type(args[0]) is not Fake:  # a number in a tensor, which the view is of
             args = (self._constant(args[0]), *args[1:])
-        # Only the layout of the view is computed here. The node is recorded below, one for each
-        # result.
+        # Only the layout is computed here. The nodes are recorded below, one for each result.
         with self.quietly():
             result = super().dispatch(op.func, args, kwargs)
         return self._note_views(op, args, kwargs, result)
@@ -236,6 +234,8 @@ class Functionalizer(AliasWorld):
         if len(targets) != 1 or type(targets[0]) is not Fake:
             raise NotFunctionalized(f"{op.name} writes to several tensors")
         target = targets[0]
+        if op.returned and not any(op.returned):
+            return functional_forms.write_beside(self, op, target, args, kwargs)
         self._keep_apart(op, target, args, kwargs)
         # The functional form computes the new value; `store` makes it the value of the memory.
         before = (target.size(), target.stride())

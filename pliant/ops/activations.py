@@ -277,6 +277,15 @@ def _prelu_backward_shape(
     return None if recipe is None else Several(tuple, (recipe, recipe))
 
 
+def _rrelu_functional_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    """The result and the slopes, which are a copy of what held them."""
+    result = shapes.contiguous(shapes.floats_only)(op, args, kwargs, device)
+    slopes = shapes.like(op, args[1:2], {}, device)
+    return None if result is None or slopes is None else Several(tuple, (result, slopes))
+
+
 for _name in ("gelu", "silu", "elu", "leaky_relu", "softplus", "hardswish", "mish"):
     register(f"aten.{_name}.default", shape=shapes.pointwise(1, shapes.floats_only))
 register("aten.relu.default", shape=shapes.pointwise(1, shapes.promote))
@@ -287,8 +296,12 @@ register("aten._prelu_kernel.default", pointwise=True, layout=like_first)
 register("aten._prelu_kernel_backward.default", shape=_prelu_backward_shape)
 register("aten.hardtanh.default", layout=like_first)
 register(
-    "aten.rrelu_with_noise.default", shape=shapes.contiguous(shapes.floats_only), pointwise=True
+    "aten.rrelu_with_noise.default",
+    shape=shapes.contiguous(shapes.floats_only),
+    pointwise=True,
+    functional=torch.ops.aten.rrelu_with_noise_functional.default,
 )
+register("aten.rrelu_with_noise_functional.default", shape=_rrelu_functional_shape)
 
 
 register(

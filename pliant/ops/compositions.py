@@ -105,13 +105,13 @@ def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) 
     if not is_plain_float([theta]) or theta.dim() != 3 or len(size) not in (4, 5):
         return NotImplemented
     batch, _, *space = size
-    sizes = dict(dtype=theta.dtype, device=theta.device)
+    like: dict[str, Any] = {"dtype": theta.dtype, "device": theta.device}
     # The innermost dimension is the first coordinate.
-    lines = [_points(steps, bool(align_corners), sizes) for steps in space]
+    lines = [_points(steps, bool(align_corners), like) for steps in space]
     shaped = [
         line.view(-1, *[1] * (len(space) - 1 - d)).expand(space) for d, line in enumerate(lines)
     ]
-    points = torch.stack([*reversed(shaped), torch.ones(space, **sizes)], -1).flatten(0, -2)
+    points = torch.stack([*reversed(shaped), torch.ones(space, **like)], -1).flatten(0, -2)
     points = points.expand(batch, *points.shape)
     return torch.bmm(points, theta.transpose(1, 2)).view(batch, *space, len(space))
 

@@ -56,6 +56,13 @@ def threshold(grad: Any, x: Any, limit: Any) -> Any:
     return torch.where(x <= limit, 0, grad)
 
 
+@gradient("aten.rrelu_with_noise_backward.default")
+def rrelu(
+    grad: Any, x: Any, slopes: Any, low: float, high: float, training: bool, in_place: bool
+) -> Any:
+    return slopes * grad if training and high - low > 1e-6 else NotImplemented
+
+
 @gradient("aten.sigmoid_backward.default")
 @in_floats
 def sigmoid(grad: Any, y: Any) -> Any:

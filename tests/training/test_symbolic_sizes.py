@@ -69,3 +69,10 @@ def test_affine_grids_of_images_of_any_size() -> None:
         return F.grid_sample(image, grid, align_corners=False)
 
     check(function, [T(2, 2, 3), T(2, 3, 6, 7)], [T(3, 2, 3), T(3, 2, 5, 9)])
+
+
+def test_random_slopes() -> None:
+    def function(x):
+        return F.rrelu(x * 2, training=True) + F.rrelu(x.t(), 0.2, 0.4, training=True).t()
+
+    check(function, [T(4, 5)], [T(6, 9)])
