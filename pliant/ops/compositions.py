@@ -60,6 +60,8 @@ def _gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: i
     steps = list(spacing) if isinstance(spacing, list | tuple) else [spacing] * len(dims)
     if len(steps) != len(dims) or not all(type(step) in (int, float) for step in steps):
         return NotImplemented
+    if not dims or len({d % input.dim() for d in dims}) < len(dims):  # which PyTorch refuses
+        return NotImplemented
     if not all(-input.dim() <= d < input.dim() and input.size(d) > edge_order for d in dims):
         return NotImplemented
     pairs = zip(dims, steps, strict=True)
@@ -88,11 +90,12 @@ def _differences(t: Tensor, dim: int, step: float, edge_order: int) -> Tensor:
 
 
 def _affine_grid_on_fakes(theta: Tensor, size: Any, align_corners: Any = None) -> Any:
+    if not is_plain_float([theta]) or theta.dim() != 3 or len(size) not in (4, 5):
+        return NotImplemented
     batch, _, *space = size
     rank = len(space)
-    if not is_plain_float([theta]) or theta.dim() != 3 or rank not in (2, 3):
-        return NotImplemented
-    usual = theta.shape == (batch, rank, rank + 1) and all(n > 0 for n in size)
+    usual = theta.shape == (batch, rank, rank + 1)
+    usual = usual and all(isinstance(n, int | torch.SymInt) and n > 0 for n in size)
     if not usual:
         return NotImplemented
     # Of any other size, for PyTorch's warnings. A line of one point is made in another way.

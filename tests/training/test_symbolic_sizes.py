@@ -52,6 +52,24 @@ def test_finite_differences(edge_order: int) -> None:
     check(function, [T(4, 5)], [T(6, 9)], [T(3, 30)])
 
 
+def test_finite_differences_come_as_eager_returns_them() -> None:
+    compiled = pliant.compile(torch.gradient, backend="llvm", dynamic=True)
+    assert type(compiled(T(4, 5))) is type(torch.gradient(T(4, 5)))
+    for wrong in ({"dim": (1, -1)}, {"dim": 2}, {"edge_order": 3}):
+        with pytest.raises((RuntimeError, IndexError)) as theirs:
+            torch.gradient(T(4, 5), **wrong)
+        with pytest.raises(theirs.type) as ours:
+            compiled(T(4, 5), **wrong)
+        assert str(ours.value) == str(theirs.value)
+
+
+def test_one_row_has_a_variance() -> None:
+    compiled = pliant.compile(lambda x: (torch.cov(x), torch.corrcoef(x)), dynamic=True)
+    for x in (T(4, 5), T(1, 5)):
+        compare(compiled(x), (torch.cov(x), torch.corrcoef(x)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*affine_grid")
 @pytest.mark.parametrize("corners", [False, True])
 @pytest.mark.parametrize("space", [(4, 5), (3, 2, 4), (1, 3)])
 def test_affine_grids(corners: bool, space: tuple[int, ...]) -> None:
@@ -76,3 +94,21 @@ def test_random_slopes() -> None:
         return F.rrelu(x * 2, training=True) + F.rrelu(x.t(), 0.2, 0.4, training=True).t()
 
     check(function, [T(4, 5)], [T(6, 9)])
+
+
+def test_a_step_with_a_grid_is_one_graph() -> None:
+    theta = T(3, 2, 3)
+
+    def step(images):
+        grid = F.affine_grid(theta[: len(images)], images.shape, align_corners=False)
+        loss = (grid * grid).mean()
+        loss.backward()
+        return loss
+
+    results = []
+    for run in (step, pliant.compile(step, backend="llvm", dynamic=True, fullgraph=True)):
+        for count in (2, 3):
+            theta.grad = None
+            results.append([run(torch.ones(count, 1, 4, 5)).detach(), theta.grad])
+    for mine, theirs in zip(results[2:], results[:2], strict=True):
+        compare(mine, theirs, rtol=1e-4, atol=1e-5)
