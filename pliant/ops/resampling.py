@@ -8,6 +8,7 @@ two ways to compute it, which differ, PyTorch runs it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -349,13 +350,14 @@ _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 
 
 def _scaled(size: Any, scale: Any) -> Any:
-    """A size times a number, rounded down; None unless integers can tell."""
+    """A size times a number, rounded down; None unless the number is known."""
     if not isinstance(scale, int | float) or scale <= 0:
         return None
     if scale == int(scale):
         return size * int(scale)
     part = round(1 / scale)
-    return size // part if part * scale == 1 and part & (part - 1) == 0 else None
+    is_whole = part * scale == 1 and part & (part - 1) == 0
+    return size // part if is_whole else math.trunc(size * scale)
 
 
 def _upsample_result(original: Any, x: Any, size: Any, *rest: Any) -> Any:

@@ -34,6 +34,14 @@ def test_sizes_that_are_rounded_from_floats(scale: float) -> None:
     check(function, [T(2, 3, 5, 6)], [T(3, 2, 9, 24)])
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_interpolation_by_a_factor(mode: str) -> None:
+    def function(x):
+        return F.interpolate(x, scale_factor=(1.3, 0.7), mode=mode)
+
+    check(function, [T(2, 3, 6, 8)], [T(3, 2, 10, 12)], [T(2, 3, 13, 31)])
+
+
 @pytest.mark.parametrize("function", [torch.cov, torch.corrcoef, torch.Tensor.cov])
 def test_covariances(function) -> None:
     check(lambda x: function(x), [T(4, 5)], [T(6, 9)], [T(3, 40)])
