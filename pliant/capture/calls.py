@@ -31,7 +31,7 @@ from pliant.capture.library.torch.custom_functions import constant_result, opaqu
 from pliant.capture.model import CALL, FOLDABLE, NATIVE_VALUES, call, set_attribute, type_name
 from pliant.capture.native import BY_CODE, FUNCTIONS, METHODS, PURE, SHORTCUTS
 from pliant.capture.trace import Trace
-from pliant.capture.value import Break, Const, NotConstant, Raised, Value
+from pliant.capture.value import Break, Const, NotConstant, Raised, Value, is_constant
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.conversion import from_real, known_object
 from pliant.capture.values.functions import (
@@ -41,6 +41,7 @@ from pliant.capture.values.functions import (
     named,
 )
 from pliant.capture.values.generators import GeneratorValue
+from pliant.capture.values.graph_objects import GraphObject
 from pliant.capture.values.objects import Opaque
 from pliant.capture.values.tensors import TensorValue
 
@@ -328,7 +329,10 @@ def call_builtin_method(
         return run_handler(trace, handler, target, [obj, *args], kwargs)
     if isinstance(obj, TensorValue):
         return torch_calls.call_tensor_method(trace, target.name, obj, args, kwargs)
-    if isinstance(obj, Const) and (type(obj.value) in FOLDABLE or target.owner in FOLDABLE):
+    foldable = obj.python_type() in FOLDABLE or target.owner in FOLDABLE
+    if foldable and isinstance(obj, GraphObject) and is_constant(obj):
+        obj = Const(obj.constant())
+    if foldable and isinstance(obj, Const):
         return call_pure(trace, target.descriptor, [obj, *args], kwargs, target)
     raise Break("unsupported-method", f"{target.owner.__name__}.{target.name}")
 

@@ -151,6 +151,10 @@ class Inputs:
         self.trace.guard(GuardKind.TYPE, source, type(real))
         return self._symbol(real, source, choice)
 
+    def varies(self, real: float, source: Source) -> bool:
+        """Whether a number of another library, which is `real` as a plain one, is no constant."""
+        return self._choose_number(real, source).state != "static"
+
     def marked_number(self, real: int, source: Source, cls: type) -> Value:
         """The symbol for an object of a class of ints that stands for any int."""
         self.history.observe_number(str(source), real)

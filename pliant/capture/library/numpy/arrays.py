@@ -8,6 +8,7 @@ the function is tried on arrays made up for the purpose. Where it follows from t
 from __future__ import annotations
 
 import contextvars
+import functools
 import operator
 import types
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import torch
 
 from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
-from pliant.capture.library.numpy.scalars import SCALAR_TYPES
+from pliant.capture.library.numpy.scalars import SCALAR_TYPES, number_from_outside
 from pliant.capture.library.python.printing import PRINTABLE
 from pliant.capture.library.stdlib.random_numbers import DRAWN
 from pliant.capture.library.torch import tensor_data  # whose handlers are extended here
@@ -30,15 +31,16 @@ from pliant.capture.model import (
     call,
     fold,
     get_attribute,
+    is_none,
     iterate,
 )
 from pliant.capture.native import FUNCTIONS, LATE, METHODS
-from pliant.capture.torch_calls import about_to_write, call_operation
-from pliant.capture.value import NONE, Break, Const, NotConstant, Value
+from pliant.capture.torch_calls import CONVERT, about_to_write, call_operation, convert
+from pliant.capture.value import NONE, Break, Const, NotConstant, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.graph_objects import GraphObject
-from pliant.capture.values.number import Number
+from pliant.capture.values.number import Number, takes_any_number
 from pliant.capture.values.tensors import TensorValue
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import GuardKind
@@ -77,6 +79,13 @@ SIZES = frozenset(
         "broadcast_to", "resize", "pad", "delete", "insert", "indices",
     }
 )  # fmt: skip
+# Of those, the first argument may be one, too.
+MAKES = frozenset(
+    {
+        "arange", "linspace", "logspace", "geomspace", "zeros", "ones", "full", "eye", "identity",
+        "tri", "indices",
+    }
+)  # fmt: skip
 ABOUT_KINDS = frozenset({"ndim", "size", "shape", "result_type", "can_cast", "promote_types",
                          "min_scalar_type", "isscalar", "iscomplexobj", "isrealobj", "issubdtype",
                          "broadcast_shapes", "common_type", "finfo", "iinfo", "dtype"})  # fmt: skip
@@ -94,13 +103,30 @@ REFUSED_METHODS = frozenset(
      "choose", "__array__", "setfield", "view", "getfield", "data", "ctypes"}
 )  # fmt: skip
 PLAIN_FACTS = ("ndim", "size", "itemsize", "nbytes", "dtype")
+NUMBER_METHODS = ("astype", "clip", "conj", "round")  # which give a number of NumPy's again
+PLAIN_ARGUMENTS = frozenset({bool, int, float, complex, str, type(None), type(...)})
+PLAIN_RESULTS = frozenset({bool, int, float, complex, str})
 VIEWS = ("T", "mT", "real", "imag")
 
 
 class ArrayValue(GraphObject):
-    """An array, or a number that NumPy computed from one. `example` is one of its kind."""
+    """An array, or a number of NumPy's. `example` is one of its kind.
 
-    __slots__ = ()
+    Of a number that follows from inputs alone `example` is the number itself; `specialise` adds
+    the guards that those inputs stay what they are.
+    """
+
+    __slots__ = ("specialise",)
+
+    def __init__(self, node: Any, example: Any, source: Source | None = None) -> None:
+        super().__init__(node, example, source)
+        self.specialise: Callable[[], None] | None = None
+
+    def constant(self) -> Any:
+        if self.specialise is None:
+            raise NotConstant(self)
+        self.specialise()
+        return self.example
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +168,18 @@ def _array_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     return value
 
 
+def _number_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+    """A number that has changed between calls is an input of the graph. What needs the number
+    itself makes a constant of it."""
+    as_constant = functools.partial(number_from_outside, trace, real, source)
+    if isinstance(source, Fixed) or not trace.inputs.varies(real.item(), source):
+        return as_constant()
+    trace.guard(GuardKind.TYPE, source, type(real))
+    value = ArrayValue(trace.graph.input(source, real), real, source)
+    value.specialise = as_constant
+    return value
+
+
 def _drawn_array(trace: Trace, source: Source, example: Any) -> Value:
     """One that residual code has drawn at random."""
     checked = _checked(example_array(example))
@@ -173,6 +211,10 @@ def record_array(
     named = {key: _both(trace, arg, name) for key, arg in kwargs.items()}
     examples = [pair[1] for pair in pairs]
     result = _try(name, function, examples, {key: pair[1] for key, pair in named.items()})
+    specialise = _specialise_all(trace, [*args, *kwargs.values()])
+    if specialise is not None and type(result) in PLAIN_RESULTS:  # `float(number)`
+        specialise()
+        return Const(result)
     if writes:
         about_to_write(trace, function, ())
         trace.graph_effects.other = True
@@ -181,7 +223,29 @@ def record_array(
     array_node = trace.graph.operation(
         target, tuple(pair[0] for pair in pairs), nodes, trace.stack(), writes
     )
-    return _result(trace, array_node, result, name)
+    value = _result(trace, array_node, result, name)
+    if isinstance(value, ArrayValue) and isinstance(result, numpy.generic):
+        value.specialise = specialise
+    return value
+
+
+def _specialise_all(trace: Trace, values: list[Value]) -> Callable[[], None] | None:
+    """What makes constants of all numbers among the values; None if one is not known."""
+    steps: list[Callable[[], None]] = []
+    for value in map(trace.read, values):
+        if isinstance(value, Sequence):
+            step = _specialise_all(trace, value.items)
+        else:
+            step = value.specialise if isinstance(value, ArrayValue) else None
+        if step is None and not isinstance(value, Const):
+            return None
+        steps += [] if step is None else [step]
+
+    def specialise() -> None:
+        for step in steps:
+            step()
+
+    return specialise
 
 
 def _try(name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -214,11 +278,18 @@ def _both(trace: Trace, value: Value, name: str, any_number: bool = False) -> tu
         real = known_object(value, trace)
     except NotConstant as error:
         raise Break("not-constant", name) from error
-    if isinstance(real, (bool, int, float, complex, str, type(None), type(...), slice)):
+    if isinstance(real, slice):
+        parts = [n.item() if isinstance(n, numpy.generic) else n for n in _parts(real)]
+        return slice(*parts), real
+    if type(real) in PLAIN_ARGUMENTS:
         return real, real
     if isinstance(real, (numpy.generic, numpy.dtype, type)) or callable(real):
         return trace.graph.attribute("numpy_constant", real), real
     raise Break("operation-argument", name)
+
+
+def _parts(part: slice) -> tuple[Any, Any, Any]:
+    return part.start, part.stop, part.step
 
 
 def _result(trace: Trace, node: Any, result: Any, name: str) -> Value:
@@ -241,6 +312,9 @@ def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[.
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         if name in TAKES_TENSORS:
             args = tuple([_as_array(trace, arg) for arg in args])
+        if name in SIZES or name in ABOUT_KINDS:
+            args = tuple([_with_constants(trace, arg) for arg in args])
+            kwargs = {key: _with_constants(trace, arg) for key, arg in kwargs.items()}
         arrays = [_has_array(trace, value) for value in (*args, *kwargs.values())]
         if not any(arrays) and on_numbers is not None:
             try:
@@ -248,7 +322,7 @@ def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[.
             except Break as cause:
                 if "gives an array" not in cause.what:
                     raise
-        sized = name in SIZES and any(arrays[1:])
+        sized = name in SIZES and any(arrays[name not in MAKES :])
         finds = name == "where" and len(args) < 3
         if name in LEFT_TO_PYTHON or sized or finds or "out" in kwargs:
             raise Break("unsupported-function", f"numpy.{name}")
@@ -261,6 +335,15 @@ def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[.
         return record_array(trace, real, real, list(args), kwargs, any_number=any_number)
 
     return handler
+
+
+def _with_constants(trace: Trace, value: Value) -> Value:
+    """The same, with constants for the numbers of NumPy's that can be."""
+    value = trace.read(value)
+    if type(value) is Sequence and value.cls in (list, tuple):
+        return Sequence(value.cls, [_with_constants(trace, item) for item in value.items])
+    known = isinstance(value, ArrayValue) and value.specialise is not None
+    return Const(value.constant()) if known else value
 
 
 def _as_array(trace: Trace, value: Value) -> Value:
@@ -318,6 +401,8 @@ def get_array_attribute(trace: Trace, array: ArrayValue, name: str) -> Value | N
         return Const(type(example))
     if name in VIEWS:
         return record_array(trace, getattr, getattr, [array, Const(name)], {})
+    if array.specialise is not None and name not in NUMBER_METHODS:
+        return get_attribute(trace, Const(array.constant()), name)
     if name in REFUSED_METHODS or not callable(getattr(example, name, None)):
         raise Break("unsupported-attribute", f"ndarray.{name}")
     return ArrayMethod(array, name)
@@ -327,6 +412,8 @@ def call_array_method(
     trace: Trace, target: ArrayMethod, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
     name = target.name
+    if name in SIZES:
+        args = [_with_constants(trace, arg) for arg in args]
     if "out" in kwargs or (name in SIZES and any(_has_array(trace, arg) for arg in args)):
         raise Break("unsupported-method", f"ndarray.{name}")
     call = operator.methodcaller
@@ -344,6 +431,8 @@ def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value |
     if special is not None:
         return special(trace, *operands)
     if any(isinstance(trace.read(operand), TensorValue) for operand in operands):
+        if not any(_is_array(trace.read(operand)) for operand in operands):
+            return OPERATE[TensorValue](trace, real, *operands)
         raise Break("operation-argument", "an operator on a tensor and an array")
     plain = PLAIN_OF.get(real, real)
     if plain is real or not isinstance(operands[0], ArrayValue):
@@ -354,7 +443,14 @@ def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value |
     return operands[0]
 
 
+def _is_array(value: Value) -> bool:
+    return isinstance(value, ArrayValue) and isinstance(value.example, numpy.ndarray)
+
+
 def _truth(trace: Trace, array: Value) -> Value:
+    assert isinstance(array, ArrayValue)
+    if array.specialise is not None:
+        return boolean(bool(array.constant()))
     raise Break("data-dependent-branch", "the truth of an array")
 
 
@@ -441,12 +537,32 @@ def tensor_numpy(trace: Trace, tensor: TensorValue, *, force: Value | None = Non
     return ArrayValue(node, example_array(example))
 
 
+def _convert_number(trace: Trace, value: ArrayValue, name: str) -> tuple[Any, Any]:
+    """An argument of PyTorch's, which takes a number of NumPy's for a plain one."""
+    if _is_array(value):
+        raise Break("operation-argument", f"{name} on an array")
+    if value.example.dtype.kind not in "iuf" or not takes_any_number(name):
+        try:
+            return convert(trace, Const(value.constant()), name)
+        except NotConstant as error:
+            raise Break("operation-argument", f"{name} on a number from an array") from error
+    cpu = {"device": torch.device("cpu")}  # whatever the default is
+    example = (torch.as_tensor(value.example, **cpu),)
+    tensor = record_body_call(
+        trace, torch.as_tensor, (value.node,), example, cpu, {}, on_fakes=torch.Tensor.clone
+    )
+    return convert(trace, call(trace, get_attribute(trace, tensor, "item"), []), name)
+
+
 def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None) -> Any:
     def handler(trace: Trace, data: Value, **kwargs: Value) -> Value:
         array = trace.read(data)
         if not isinstance(array, ArrayValue):
             if otherwise is None:
                 raise Break("operation-argument", f"torch.{real.__name__}")
+            if _has_number(trace, data) and is_none(trace, kwargs.get("dtype", NONE)):
+                data = _with_constants(trace, data)
+                kwargs["dtype"] = Const(_tensor_type(trace, real, data))
             return otherwise(trace, data, **kwargs)
         options = {key: trace.read(value).constant() for key, value in kwargs.items()}
         example = _try(f"torch.{real.__name__}", real, [array.example], options)
@@ -456,6 +572,24 @@ def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None)
         )
 
     return handler
+
+
+def _has_number(trace: Trace, value: Value) -> bool:
+    """Whether there are numbers of NumPy's, whose type a tensor of them has."""
+    value = trace.read(value)
+    if isinstance(value, Sequence):
+        return any(_has_number(trace, item) for item in value.items)
+    return isinstance(value, Const | ArrayValue) and issubclass(value.python_type(), numpy.generic)
+
+
+def _tensor_type(trace: Trace, real: Callable[..., Any], data: Value) -> torch.dtype:
+    name = f"torch.{real.__name__}"
+    try:
+        objects = known_object(data, trace)
+    except NotConstant as error:
+        raise Break("operation-argument", f"{name} of numbers of NumPy's and others") from error
+    dtype: torch.dtype = _try(name, real, [objects], {"device": "cpu"}).dtype
+    return dtype
 
 
 def _register_functions(space: types.ModuleType) -> None:
@@ -475,8 +609,13 @@ def _register() -> None:
     LATE["numpy.fft"].append(lambda: _register_functions(numpy.fft))
     for name in SCALAR_TYPES:
         kind = getattr(numpy, name)
+        plain_kind = numpy.dtype(kind).kind
         FUNCTIONS[kind] = _scalar(kind)
+        # Before NumPy 2 the kind of a result depends on the number. Symbols are of 64 bits.
+        if NUMPY_2 and (plain_kind in "if" or name in ("uint8", "uint16", "uint32")):
+            BUILDERS[kind] = _number_from_outside
         FOLDABLE.add(type(numpy.dtype(kind)))
+    CONVERT[ArrayValue] = _convert_number
     GET[ArrayValue] = get_array_attribute
     CALL[ArrayMethod] = call_array_method
     OPERATE[ArrayValue] = operate

@@ -40,7 +40,7 @@ REDUCTIONS = (
 Number = (*SCALARS, type(None))
 
 
-def _number_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+def number_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
         trace.guard(GuardKind.TYPE, source, type(real))
         trace.guard(GuardKind.PREDICATE, source, EqualNumber(type(real), real))
@@ -81,7 +81,7 @@ def _register() -> None:
     PURE.update(kinds)
     MUTABLE.add(numpy.ndarray)
     for kind in kinds:
-        BUILDERS[kind] = _number_from_outside
+        BUILDERS[kind] = number_from_outside
         PLAIN_FORMS[kind] = kind.item
     ufuncs = {real for real in vars(numpy).values() if isinstance(real, numpy.ufunc)}
     for real in (*ufuncs, *(getattr(numpy, name) for name in REDUCTIONS)):
