@@ -18,7 +18,14 @@ import torch
 
 from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
-from pliant.capture.library.numpy.scalars import SCALAR_TYPES, number_from_outside
+from pliant.capture.library.numpy import shapes
+from pliant.capture.library.numpy.array_values import (
+    ArrayValue,
+    ShapedArray,
+    checked,
+    example_array,
+)
+from pliant.capture.library.numpy.scalars import SCALAR_TYPES, assume_number, number_from_outside
 from pliant.capture.library.python.printing import PRINTABLE
 from pliant.capture.library.stdlib.random_numbers import DRAWN
 from pliant.capture.library.torch import tensor_data  # whose handlers are extended here
@@ -27,6 +34,7 @@ from pliant.capture.model import (
     CALL,
     FOLDABLE,
     GET,
+    INPLACE,
     OPERATE,
     call,
     fold,
@@ -45,6 +53,7 @@ from pliant.capture.values.tensors import TensorValue
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import GuardKind
 from pliant.guards.source import Fixed, Source
+from pliant.sym.node import SYMBOLIC
 
 try:
     import numpy
@@ -100,33 +109,15 @@ TAKES_TENSORS = frozenset(
 WRITES = frozenset({"sort", "fill", "resize", "put", "partition", "itemset", "byteswap"})
 REFUSED_METHODS = frozenset(
     {"item", "tolist", "tobytes", "tofile", "dump", "dumps", "nonzero", "compress", "setflags",
-     "choose", "__array__", "setfield", "view", "getfield", "data", "ctypes"}
+     "choose", "__array__", "setfield", "view", "getfield", "data", "ctypes", "__setitem__",
+     "__delitem__", "__setstate__"}
 )  # fmt: skip
+IN_PLACE = frozenset(method for method, _ in INPLACE.values())  # called by name
 PLAIN_FACTS = ("ndim", "size", "itemsize", "nbytes", "dtype")
 NUMBER_METHODS = ("astype", "clip", "conj", "round")  # which give a number of NumPy's again
 PLAIN_ARGUMENTS = frozenset({bool, int, float, complex, str, type(None), type(...)})
 PLAIN_RESULTS = frozenset({bool, int, float, complex, str})
 VIEWS = ("T", "mT", "real", "imag")
-
-
-class ArrayValue(GraphObject):
-    """An array, or a number of NumPy's. `example` is one of its kind.
-
-    Of a number that follows from inputs alone `example` is the number itself; `specialise` adds
-    the guards that those inputs stay what they are.
-    """
-
-    __slots__ = ("specialise",)
-
-    def __init__(self, node: Any, example: Any, source: Source | None = None) -> None:
-        super().__init__(node, example, source)
-        self.specialise: Callable[[], None] | None = None
-
-    def constant(self) -> Any:
-        if self.specialise is None:
-            raise NotConstant(self)
-        self.specialise()
-        return self.example
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,47 +140,30 @@ class ArrayKind:
 NUMPY_2 = numpy is not None and int(numpy.__version__.partition(".")[0]) >= 2
 
 
-def example_array(like: Any) -> Any:
-    """An array of the same kind with numbers that most functions take."""
-    if not isinstance(like, numpy.ndarray):
-        return like
-    array = numpy.empty_like(like)
-    numbers = numpy.random.RandomState(0).uniform(0.2, 0.7, array.shape)
-    array[...] = numbers if array.dtype.kind in "fc" else 1
-    return array
-
-
 def _array_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
         trace.guard(GuardKind.TYPE, source, type(real))
         kind = ArrayKind(real.dtype.str, real.shape, real.strides, real.flags.writeable)
         trace.guard(GuardKind.PREDICATE, source, kind)
-    value = ArrayValue(trace.graph.input(source, real), _checked(example_array(real)), source)
+    value = ArrayValue(trace.graph.input(source, real), checked(example_array(real)), source)
     return value
 
 
 def _number_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     """A number that has changed between calls is an input of the graph. What needs the number
     itself makes a constant of it."""
-    as_constant = functools.partial(number_from_outside, trace, real, source)
     if isinstance(source, Fixed) or not trace.inputs.varies(real.item(), source):
-        return as_constant()
+        return number_from_outside(trace, real, source)
     trace.guard(GuardKind.TYPE, source, type(real))
     value = ArrayValue(trace.graph.input(source, real), real, source)
-    value.specialise = as_constant
+    value.specialise = functools.partial(assume_number, trace, real, source)
     return value
 
 
 def _drawn_array(trace: Trace, source: Source, example: Any) -> Value:
     """One that residual code has drawn at random."""
-    checked = _checked(example_array(example))
-    return ArrayValue(trace.graph.input(source, example), checked, source)
-
-
-def _checked(example: Any) -> Any:
-    if example.dtype.kind not in "biufc":
-        raise Break("unsupported-function", f"a NumPy array of type {example.dtype}")
-    return example
+    kind = checked(example_array(example))
+    return ArrayValue(trace.graph.input(source, example), kind, source)
 
 
 # ---- calls
@@ -207,7 +181,8 @@ def record_array(
     """A node that calls NumPy. `function` is tried on examples. `any_number`: what it gives does
     not depend on which number it is given."""
     name = target if isinstance(target, str) else f"numpy.{getattr(target, '__name__', target)}"
-    pairs = [_both(trace, arg, name, any_number) for arg in args]
+    shape = None if writes or kwargs else shapes.shape_of_result(trace, target, args)
+    pairs = [_both(trace, arg, name, any_number, shape is not None) for arg in args]
     named = {key: _both(trace, arg, name) for key, arg in kwargs.items()}
     examples = [pair[1] for pair in pairs]
     result = _try(name, function, examples, {key: pair[1] for key, pair in named.items()})
@@ -223,6 +198,8 @@ def record_array(
     array_node = trace.graph.operation(
         target, tuple(pair[0] for pair in pairs), nodes, trace.stack(), writes
     )
+    if shape is not None:
+        return ShapedArray(array_node, checked(result).dtype, shape.sizes)
     value = _result(trace, array_node, result, name)
     if isinstance(value, ArrayValue) and isinstance(result, numpy.generic):
         value.specialise = specialise
@@ -261,17 +238,22 @@ def _try(name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[
         raise Break("operation-raises", f"{name}: {error}") from error
 
 
-def _both(trace: Trace, value: Value, name: str, any_number: bool = False) -> tuple[Any, Any]:
-    """An argument for the graph, and for the trial."""
+def _both(
+    trace: Trace, value: Value, name: str, any_number: bool = False, any_size: bool = False
+) -> tuple[Any, Any]:
+    """An argument for the graph, and for the trial. `any_size`: the trial is about the type."""
     value = trace.read(value)
+    if any_size and isinstance(value, ShapedArray):
+        return value.node, value.small()
     if isinstance(value, ArrayValue):
         return value.node, value.example
     if any_number and isinstance(value, Number) and value.python_type() is not bool:
         # Where the index is too large, NumPy raises when the graph runs.
         return trace.sizes.nodes.node(value.expr), value.python_type()(0)
-    if isinstance(value, Sequence) and value.cls in (list, tuple):
+    if isinstance(value, Sequence) and value.cls in (list, tuple, torch.Size):
         pairs = [_both(trace, item, name, any_number) for item in value.items]
-        return value.cls(p[0] for p in pairs), value.cls(p[1] for p in pairs)
+        kind = list if value.cls is list else tuple
+        return kind(p[0] for p in pairs), kind(p[1] for p in pairs)
     if isinstance(value, TensorValue | GraphObject | Mapping):
         raise Break("operation-argument", name)
     try:
@@ -294,7 +276,7 @@ def _parts(part: slice) -> tuple[Any, Any, Any]:
 
 def _result(trace: Trace, node: Any, result: Any, name: str) -> Value:
     if isinstance(result, numpy.ndarray | numpy.generic):
-        return ArrayValue(node, _checked(example_array(result)))
+        return ArrayValue(node, checked(example_array(result)))
     if isinstance(result, tuple | list):
         parts = []
         for index, item in enumerate(result):
@@ -308,6 +290,7 @@ def _result(trace: Trace, node: Any, result: Any, name: str) -> Value:
 
 def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[..., Value]:
     name = real.__name__
+    run_trial = functools.partial(_try, name)
 
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         if name in TAKES_TENSORS:
@@ -315,6 +298,11 @@ def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[.
         if name in SIZES or name in ABOUT_KINDS:
             args = tuple([_with_constants(trace, arg) for arg in args])
             kwargs = {key: _with_constants(trace, arg) for key, arg in kwargs.items()}
+        made = shapes.make(
+            trace, real, list(args), kwargs, lambda arg: _both(trace, arg, name), run_trial
+        )
+        if made is not None:
+            return made
         arrays = [_has_array(trace, value) for value in (*args, *kwargs.values())]
         if not any(arrays) and on_numbers is not None:
             try:
@@ -392,6 +380,12 @@ class ArrayMethod(Value):
 
 
 def get_array_attribute(trace: Trace, array: ArrayValue, name: str) -> Value | None:
+    if isinstance(array, ShapedArray):
+        fact = shapes.attribute(trace, array, name)
+        if fact is not None:
+            return fact
+        if name in shapes.ELEMENTWISE:
+            return ArrayMethod(array, name)
     example = array.example
     if name in PLAIN_FACTS:
         return Const(getattr(example, name))
@@ -403,7 +397,7 @@ def get_array_attribute(trace: Trace, array: ArrayValue, name: str) -> Value | N
         return record_array(trace, getattr, getattr, [array, Const(name)], {})
     if array.specialise is not None and name not in NUMBER_METHODS:
         return get_attribute(trace, Const(array.constant()), name)
-    if name in REFUSED_METHODS or not callable(getattr(example, name, None)):
+    if name in REFUSED_METHODS or name in IN_PLACE or not callable(getattr(example, name, None)):
         raise Break("unsupported-attribute", f"ndarray.{name}")
     return ArrayMethod(array, name)
 
@@ -444,7 +438,9 @@ def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value |
 
 
 def _is_array(value: Value) -> bool:
-    return isinstance(value, ArrayValue) and isinstance(value.example, numpy.ndarray)
+    return isinstance(value, ShapedArray) or (
+        isinstance(value, ArrayValue) and isinstance(value.example, numpy.ndarray)
+    )
 
 
 def _truth(trace: Trace, array: Value) -> Value:
@@ -527,13 +523,17 @@ def tensor_numpy(trace: Trace, tensor: TensorValue, *, force: Value | None = Non
     fake = tensor.fake
     if force is not None or fake.requires_grad or fake.device.type != "cpu" or fake.is_conj():
         raise Break("tensor-method", "Tensor.numpy")
-    sizes, strides = ([int(n) for n in ns] for ns in (fake.size(), fake.stride()))
+    symbolic = any(isinstance(n, SYMBOLIC) for n in fake.size()) and fake.is_contiguous()
+    sizes, strides = ((0,), (1,)) if symbolic else (fake.size(), fake.stride())
+    shown = [int(n) for n in sizes], [int(n) for n in strides]
     try:
-        example = torch.empty_strided(sizes, strides, dtype=fake.dtype).numpy()
+        example = torch.empty_strided(*shown, dtype=fake.dtype).numpy()
     except TypeError as error:
         raise Break("operation-raises", "Tensor.numpy") from error
     trace.graph_effects.other = True
     node = trace.graph.operation("numpy", (tensor.node,), {}, trace.stack(), False)
+    if symbolic:
+        return ShapedArray(node, example.dtype, tuple(fake.size()))
     return ArrayValue(node, example_array(example))
 
 
@@ -547,7 +547,7 @@ def _convert_number(trace: Trace, value: ArrayValue, name: str) -> tuple[Any, An
         except NotConstant as error:
             raise Break("operation-argument", f"{name} on a number from an array") from error
     cpu = {"device": torch.device("cpu")}  # whatever the default is
-    example = (torch.as_tensor(value.example, **cpu),)
+    example = (torch.as_tensor(value.example, device="cpu"),)
     tensor = record_body_call(
         trace, torch.as_tensor, (value.node,), example, cpu, {}, on_fakes=torch.Tensor.clone
     )
@@ -565,8 +565,20 @@ def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None)
                 kwargs["dtype"] = Const(_tensor_type(trace, real, data))
             return otherwise(trace, data, **kwargs)
         options = {key: trace.read(value).constant() for key, value in kwargs.items()}
-        example = _try(f"torch.{real.__name__}", real, [array.example], options)
+        shaped = array if isinstance(array, ShapedArray) else None
+        array_example = array.example if shaped is None else shaped.small()
+        example = _try(f"torch.{real.__name__}", real, [array_example], options)
         trace.graph_effects.other = True
+        if shaped is not None:
+            return record_body_call(
+                trace,
+                real,
+                (array.node,),
+                (shaped, example),
+                options,
+                {},
+                on_fakes=shapes.empty_like,
+            )
         return record_body_call(
             trace, real, (array.node,), (example,), options, on_fakes=torch.Tensor.clone
         )
@@ -603,7 +615,7 @@ def _register_functions(space: types.ModuleType) -> None:
 def _register() -> None:
     BUILDERS[numpy.ndarray] = _array_from_outside
     DRAWN[numpy.ndarray] = _drawn_array
-    PRINTABLE.add(ArrayValue)
+    PRINTABLE.update((ArrayValue, ShapedArray))
     _register_functions(numpy)
     _register_functions(numpy.linalg)
     LATE["numpy.fft"].append(lambda: _register_functions(numpy.fft))
@@ -619,6 +631,8 @@ def _register() -> None:
     GET[ArrayValue] = get_array_attribute
     CALL[ArrayMethod] = call_array_method
     OPERATE[ArrayValue] = operate
+    GET[ShapedArray], OPERATE[ShapedArray] = get_array_attribute, operate
+    CONVERT[ShapedArray] = _convert_number
     METHODS[torch._C.TensorBase, "numpy"] = tensor_numpy
     METHODS[numpy.ndarray, "__len__"] = _length
     FUNCTIONS[torch.from_numpy] = _tensor_of(torch.from_numpy, None)
@@ -639,6 +653,8 @@ def _scalar(kind: Any) -> Callable[..., Value]:
 
 
 def _length(trace: Trace, array: ArrayValue) -> Value:
+    if isinstance(array, ShapedArray) and array.sizes:
+        return shapes.size_value(trace, array.sizes[0])
     if not array.example.ndim:
         raise Break("operation-raises", "len() of an array")
     return Const(int(array.example.shape[0]))

@@ -42,9 +42,13 @@ Number = (*SCALARS, type(None))
 
 def number_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(GuardKind.TYPE, source, type(real))
-        trace.guard(GuardKind.PREDICATE, source, EqualNumber(type(real), real))
+        assume_number(trace, real, source)
     return Const(real, source)
+
+
+def assume_number(trace: Trace, real: Any, source: Source) -> None:
+    trace.guard(GuardKind.TYPE, source, type(real))
+    trace.guard(GuardKind.PREDICATE, source, EqualNumber(type(real), real))
 
 
 def _is_plain(value: Any) -> bool:
