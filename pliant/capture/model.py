@@ -31,6 +31,7 @@ from pliant.capture.values.conversion import known_object
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod, FunctionValue
 from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import ExceptionValue, Instance, Opaque, refused_attribute
+from pliant.capture.values.storages import StorageValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.source import Attr, ClassAttr, Fixed, attribute
@@ -599,6 +600,8 @@ def same_object(trace: Trace, left: Value, right: Value) -> bool:
         return True
     if isinstance(left, Number) or isinstance(right, Number):
         return _same_number(left, right)
+    if isinstance(left, StorageValue) and isinstance(right, StorageValue):
+        raise Break("tensor-method", "a comparison of storages")
     outside = left.source is not None and right.source is not None
     if outside and left.python_type() is right.python_type():
         trace.guard(GuardKind.DISTINCT, left.source, (right.source,))
@@ -611,10 +614,7 @@ def _same_number(left: Value, right: Value) -> bool:
     if kind is not right.python_type() or kind not in (bool, int):
         return False
     value = left.constant()
-    return bool(value == right.constant()) and (kind is bool or value in SMALL)
-
-
-SMALL = range(-5, 257)
+    return bool(value == right.constant()) and (kind is bool or value in range(-5, 257))
 
 
 def is_none(trace: Trace, value: Value) -> bool:

@@ -109,6 +109,30 @@ class FlattensTo:
 
 
 @dataclass(frozen=True, slots=True)
+class FillsMemory:
+    """Of a tensor: its storage has room for its elements and no more."""
+
+    def __call__(self, value: Any) -> bool:
+        return bool(value.untyped_storage().nbytes() == value.numel() * value.element_size())
+
+    def __repr__(self) -> str:
+        return "(lambda t: t.untyped_storage().nbytes() == t.numel() * t.element_size())"
+
+
+@dataclass(frozen=True, slots=True)
+class HasMemory:
+    """Of a tensor: its storage has so many bytes."""
+
+    size: int
+
+    def __call__(self, value: Any) -> bool:
+        return bool(value.untyped_storage().nbytes() == self.size)
+
+    def __repr__(self) -> str:
+        return f"(lambda t: t.untyped_storage().nbytes() == {self.size})"
+
+
+@dataclass(frozen=True, slots=True)
 class MethodGives:
     """The method gives this answer."""
 

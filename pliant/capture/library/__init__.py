@@ -70,6 +70,7 @@ MODULES = (
     "torch.pytrees",
     "torch.random_state",
     "torch.shortcuts",
+    "torch.storages",
     "torch.symbolic_functions",
     "torch.tensor_data",
     "torch.tensor_hooks",
