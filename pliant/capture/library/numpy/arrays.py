@@ -181,8 +181,8 @@ def record_array(
     """A node that calls NumPy. `function` is tried on examples. `any_number`: what it gives does
     not depend on which number it is given."""
     name = target if isinstance(target, str) else f"numpy.{getattr(target, '__name__', target)}"
-    shape = None if writes or kwargs else shapes.shape_of_result(trace, target, args)
-    pairs = [_both(trace, arg, name, any_number, shape is not None) for arg in args]
+    sizes = None if writes else shapes.sizes_of_result(trace, target, args, kwargs)
+    pairs = [_both(trace, arg, name, any_number, sizes is not None) for arg in args]
     named = {key: _both(trace, arg, name) for key, arg in kwargs.items()}
     examples = [pair[1] for pair in pairs]
     result = _try(name, function, examples, {key: pair[1] for key, pair in named.items()})
@@ -198,8 +198,8 @@ def record_array(
     array_node = trace.graph.operation(
         target, tuple(pair[0] for pair in pairs), nodes, trace.stack(), writes
     )
-    if shape is not None:
-        return ShapedArray(array_node, checked(result).dtype, shape.sizes)
+    if sizes is not None:
+        return ShapedArray(array_node, checked(result).dtype, sizes)
     value = _result(trace, array_node, result, name)
     if isinstance(value, ArrayValue) and isinstance(result, numpy.generic):
         value.specialise = specialise
@@ -251,7 +251,7 @@ def _both(
         # Where the index is too large, NumPy raises when the graph runs.
         return trace.sizes.nodes.node(value.expr), value.python_type()(0)
     if isinstance(value, Sequence) and value.cls in (list, tuple, torch.Size):
-        pairs = [_both(trace, item, name, any_number) for item in value.items]
+        pairs = [_both(trace, item, name, any_number, any_size) for item in value.items]
         kind = list if value.cls is list else tuple
         return kind(p[0] for p in pairs), kind(p[1] for p in pairs)
     if isinstance(value, TensorValue | GraphObject | Mapping):

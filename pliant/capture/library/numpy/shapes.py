@@ -108,24 +108,42 @@ MAKERS: dict[str, Callable[[Trace, list[Value]], tuple[list[Value], int] | None]
 }
 
 
-# ---- element by element
+# ---- results
 
 
-def shape_of_result(
-    trace: Trace, target: Callable[..., Any] | str, args: list[Value]
-) -> ShapedArray | None:
-    """An operand whose shape the result has. None if it has to be asked for, or is known."""
-    if not (isinstance(target, numpy.ufunc) or target in ELEMENTWISE):
-        return None
-    if isinstance(target, numpy.ufunc) and (target.signature or target.nout != 1):
+def sizes_of_result(
+    trace: Trace, target: Callable[..., Any] | str, args: list[Value], kwargs: dict[str, Value]
+) -> tuple[Any, ...] | None:
+    """The sizes of a result, which follow from symbolic ones. None: constants are needed."""
+    if target is numpy.stack:
+        return _stacked(trace, *args, **kwargs)
+    is_ufunc = isinstance(target, numpy.ufunc) and not target.signature and target.nout == 1
+    if kwargs or not (is_ufunc or target in ELEMENTWISE):
         return None
     values = [trace.read(arg) for arg in args]
-    shaped = [value for value in values if isinstance(value, ShapedArray)]
-    others = [value for value in values if not isinstance(value, ShapedArray)]
-    if not shaped or not all(isinstance(value, Const | Number) for value in others):
+    arrays = [value for value in values if not isinstance(value, Const | Number)]
+    return _common(arrays)
+
+
+def _common(arrays: list[Value]) -> tuple[Any, ...] | None:
+    """The sizes of arrays that all have the same."""
+    shaped = [array for array in arrays if isinstance(array, ShapedArray)]
+    alike = {array.same_shape() for array in shaped}
+    return shaped[0].sizes if len(shaped) == len(arrays) and len(alike) == 1 else None
+
+
+def _stacked(
+    trace: Trace, arrays: Value, axis: Value | None = None, **kwargs: Value
+) -> tuple[Any, ...] | None:
+    sequence = trace.read(arrays)
+    if not isinstance(sequence, Sequence) or kwargs:
         return None
-    shape = shaped[0].same_shape()
-    return shaped[0] if all(value.same_shape() == shape for value in shaped) else None
+    sizes = _common([trace.read(item) for item in sequence.items])
+    place = 0 if axis is None else trace.read(axis).constant()
+    if sizes is None or type(place) is not int or not -len(sizes) - 1 <= place <= len(sizes):
+        return None
+    place %= len(sizes) + 1
+    return (*sizes[:place], len(sequence.items), *sizes[place:])
 
 
 ELEMENTWISE: frozenset[Any] = frozenset(

@@ -20,6 +20,7 @@ MADE = {
     "computed": lambda x, n: torch.from_numpy(np.sin(np.arange(n) / 3 + np.ones(n)) * n),
     "converted": lambda x, n: torch.from_numpy(np.arange(n).astype(np.float32)) + x,
     "of a tensor": lambda x, n: torch.from_numpy(np.exp(x.numpy()) - x.numpy() * 2) + x,
+    "stacked": lambda x, n: torch.tensor(np.stack([np.ones([2, n])] * 3, axis=-2)) + x,
     "facts": lambda x, n: x + len(np.ones(n)) + np.ones((n, 2)).size + np.ones((2, n)).shape[1],
     "written to": lambda x, n: torch.from_numpy(np.ones(n)).add_(x),
 }
