@@ -108,10 +108,11 @@ class GraphBuilder:
             self._kept.discard(node)
             self.graph.erase_node(node)
 
-    def input(self, source: Source, example: torch.Tensor | float) -> fx.Node:
-        """A placeholder for the number (or another object) at `source`."""
+    def input(self, source: Source, example: torch.Tensor | float, plain: bool = False) -> fx.Node:
+        """A placeholder for the number (or another object) at `source`. `plain`: for the number of
+        Python's that one of another library is."""
         node = self._placeholder(source)
-        self.inputs.append(GraphInput(node, source, example))
+        self.inputs.append(GraphInput(node, source, example, plain))
         return node
 
     def tensor_input(

@@ -155,6 +155,18 @@ class Inputs:
         """Whether a number of another library, which is `real` as a plain one, is no constant."""
         return self._choose_number(real, source).state != "static"
 
+    def number_of_library(self, plain: float, source: Source) -> Number:
+        """The symbol for a number of another library, as a plain one. Guards can't read it."""
+        trace, load = self.trace, Load(source, "value", 0)
+        why = "changed (automatic dynamic)"
+        expr: Any
+        if type(plain) is int:
+            expr = trace.sizes.env.add_unbacked(load, why=why)
+        else:
+            expr = trace.sizes.env.add_float(load, None, why=why)
+        trace.sizes.nodes.set_origin(expr, lambda: trace.graph.input(source, plain, plain=True))
+        return Number(trace.sizes, expr)
+
     def marked_number(self, real: int, source: Source, cls: type) -> Value:
         """The symbol for an object of a class of ints that stands for any int."""
         self.history.observe_number(str(source), real)

@@ -107,8 +107,11 @@ def as_subclass(tensor: torch.Tensor, cls: Any) -> torch.Tensor:
         return tensor.as_subclass(cls)
 
 
-def as_plain(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of a subclass as the graph takes it: what its class has to say has been followed."""
+def as_plain(tensor: Any) -> Any:
+    """A tensor of a subclass as the graph takes it: what its class has to say has been followed. Of
+    a number of another library, the plain one."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor.item()
     with torch._C.DisableTorchFunction():
         return tensor.as_subclass(torch.Tensor)
 

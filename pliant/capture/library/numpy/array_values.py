@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
-from pliant.capture.value import Break, NotConstant
+from pliant.capture.value import Break, NotConstant, Value
 from pliant.capture.values.graph_objects import GraphObject
+from pliant.capture.values.number import Number
 from pliant.guards.source import Source
 from pliant.sym.node import SYMBOLIC, from_torch
 
@@ -43,6 +44,30 @@ class ArrayValue(GraphObject):
             raise NotConstant(self)
         self.specialise()
         return self.example
+
+
+class InputNumber(ArrayValue):
+    """A number of NumPy's from outside. The graph takes the plain number, which every backend
+    knows; a node makes one of NumPy's of it where NumPy computes with it."""
+
+    __slots__ = ("_node", "make_node", "number")
+
+    def __init__(
+        self, real: Any, source: Source, number: Number, make_node: Callable[[], fx.Node]
+    ) -> None:
+        Value.__init__(self, source)
+        self.example = real
+        self.number = number
+        self.make_node = make_node
+        self.specialise = None
+        self._node: fx.Node | None = None
+
+    @property
+    def node(self) -> fx.Node:
+        if self._node is None:
+            self._node = self.make_node()
+            self._node.meta["object"] = self.example
+        return self._node
 
 
 class ShapedArray(ArrayValue):

@@ -21,6 +21,7 @@ from pliant.base.values import dataclass
 from pliant.capture.library.numpy import shapes
 from pliant.capture.library.numpy.array_values import (
     ArrayValue,
+    InputNumber,
     ShapedArray,
     checked,
     example_array,
@@ -155,7 +156,13 @@ def _number_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if isinstance(source, Fixed) or not trace.inputs.varies(real.item(), source):
         return number_from_outside(trace, real, source)
     trace.guard(GuardKind.TYPE, source, type(real))
-    value = ArrayValue(trace.graph.input(source, real), real, source)
+    number = trace.inputs.number_of_library(real.item(), source)
+
+    def make_node() -> Any:
+        plain = trace.sizes.nodes.node(number.expr)
+        return trace.graph.operation(type(real), (plain,), {}, trace.stack(), False)
+
+    value = InputNumber(real, source, number, make_node)
     value.specialise = functools.partial(assume_number, trace, real, source)
     return value
 
@@ -546,6 +553,8 @@ def _convert_number(trace: Trace, value: ArrayValue, name: str) -> tuple[Any, An
             return convert(trace, Const(value.constant()), name)
         except NotConstant as error:
             raise Break("operation-argument", f"{name} on a number from an array") from error
+    if isinstance(value, InputNumber):
+        return convert(trace, value.number, name)
     cpu = {"device": torch.device("cpu")}  # whatever the default is
     example = (torch.as_tensor(value.example, device="cpu"),)
     tensor = record_body_call(
@@ -615,7 +624,7 @@ def _register_functions(space: types.ModuleType) -> None:
 def _register() -> None:
     BUILDERS[numpy.ndarray] = _array_from_outside
     DRAWN[numpy.ndarray] = _drawn_array
-    PRINTABLE.update((ArrayValue, ShapedArray))
+    PRINTABLE.update((ArrayValue, InputNumber, ShapedArray))
     _register_functions(numpy)
     _register_functions(numpy.linalg)
     LATE["numpy.fft"].append(lambda: _register_functions(numpy.fft))
@@ -631,8 +640,9 @@ def _register() -> None:
     GET[ArrayValue] = get_array_attribute
     CALL[ArrayMethod] = call_array_method
     OPERATE[ArrayValue] = operate
-    GET[ShapedArray], OPERATE[ShapedArray] = get_array_attribute, operate
-    CONVERT[ShapedArray] = _convert_number
+    for value_class in (InputNumber, ShapedArray):
+        GET[value_class], OPERATE[value_class] = get_array_attribute, operate
+        CONVERT[value_class] = _convert_number
     METHODS[torch._C.TensorBase, "numpy"] = tensor_numpy
     METHODS[numpy.ndarray, "__len__"] = _length
     FUNCTIONS[torch.from_numpy] = _tensor_of(torch.from_numpy, None)
