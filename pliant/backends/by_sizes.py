@@ -29,6 +29,12 @@ def has_symbols(shapes: Shapes | None) -> bool:
     return shapes is not None and any(getattr(item, "symbols", None) for item in shapes.read())
 
 
+def may_vary(shapes: Shapes | None, examples: Sequence[Any]) -> bool:
+    """The same of these inputs. No guard reads some numbers, as those drawn at random."""
+    numbers = any(type(example) in (int, float) for example in examples)
+    return has_symbols(shapes) or (shapes is not None and numbers)
+
+
 def compile_by_sizes(backend: Backend, gm: fx.GraphModule, examples: list[Any]) -> Any:
     """What the backend makes of a graph with symbols; by sizes, if it has looked at those."""
     untouched = _copy(gm)  # backends may change the graph

@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar, overload
 
 from pliant._native import locked
-from pliant.backends.by_sizes import compile_by_sizes, has_symbols
+from pliant.backends.by_sizes import compile_by_sizes, may_vary
 from pliant.backends.eager import eager
 from pliant.base.collection import without_collection
 from pliant.base.errors import (
@@ -223,7 +223,7 @@ def call_backend(
         with_values = getattr(backend, "compile_with_values", None)
         if with_values is not None and options is not None:
             compiled = with_values(gm, list(example_inputs), shapes, options)
-        elif backend is not eager and has_symbols(shapes):
+        elif backend is not eager and may_vary(shapes, example_inputs):
             compiled = compile_by_sizes(backend, gm, list(example_inputs))
         else:
             compiled = backend(gm, list(example_inputs))

@@ -1,5 +1,8 @@
 """Backends of others that look at the example inputs (AOTAutograd) compile for each size anew."""
 
+import random
+
+import numpy
 import pytest
 import torch
 from torch import fx
@@ -92,3 +95,25 @@ def test_a_backend_that_does_not_look_is_called_once():
         x = torch.ones(rows, 2)
         assert torch.equal(compiled(x, 1), sizes(x, 1))
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("kind", [numpy.float64, numpy.float32, numpy.int64])
+def test_numbers_of_numpy(kind):
+    compiled = pliant.compile(floats, backend=Aot())
+    plain = pliant.compile(torch.mul, backend=Aot())
+    for number in (1, 2, 3, 4, 2):
+        x = torch.arange(3.0)
+        assert torch.equal(compiled(x, kind(number)), floats(x, kind(number)))
+        assert torch.equal(plain(x, kind(number)), x * number)
+
+
+def test_numbers_drawn_at_random():
+    def function(x):
+        return x * random.randint(1, 1000)
+
+    compiled = pliant.compile(function, backend=Aot())
+    for seed in (1, 2, 3):
+        random.seed(seed)
+        actual = compiled(torch.ones(2))
+        random.seed(seed)
+        assert torch.equal(actual, function(torch.ones(2)))
