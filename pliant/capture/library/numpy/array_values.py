@@ -69,6 +69,10 @@ class InputNumber(ArrayValue):
             self._node.meta["object"] = self.example
         return self._node
 
+    @node.setter
+    def node(self, node: fx.Node) -> None:
+        self._node = node
+
 
 class ShapedArray(ArrayValue):
     """An array in row-major order, of which some sizes are symbols."""
