@@ -20,6 +20,7 @@ from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias
 from pliant.graph.ir import symbols_in, tensors_in
 
 DETACH: Final = torch.ops.aten.detach.default
+AS_COMPLEX: Final = torch.ops.aten.view_as_complex.default
 DEFAULT: Final[Any] = torch._C._autograd.CreationMeta.DEFAULT
 _get_creation_meta: Any = torch._C._autograd._get_creation_meta
 
@@ -183,7 +184,9 @@ def _is_plain(alias: TensorAlias, grad: bool | None) -> bool:
     returns = alias.op.func._schema.returns
     # With grad, autograd forbids writes to one of several views that were made at once.
     several = len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
-    return alias.op.func is not DETACH and alias.grad is grad and not (grad and several)
+    # The launcher views memory as another dtype, which for autograd is never differentiable.
+    unusual = alias.op.func in (DETACH, AS_COMPLEX)
+    return not unusual and alias.grad is grad and not (grad and several)
 
 
 def _can_replay(world: AliasWorld, alias: TensorAlias) -> bool:
