@@ -54,10 +54,15 @@ class Address(Value):
 
 @method(torch._C.TensorBase, "data_ptr")
 def data_ptr(trace: Trace, self: Value) -> Value:
-    tensor = trace.read(self)
+    return Address(with_memory(trace, self, "Tensor.data_ptr"))
+
+
+def with_memory(trace: Trace, value: Value, what: str) -> TensorValue:
+    """The tensor, if the fake of it stands for memory of its own; else a break, at `what`."""
+    tensor = trace.read(value)
     if not isinstance(tensor, TensorValue) or type(tensor.fake) is not Fake or tensor.plain:
-        raise Break("tensor-method", "Tensor.data_ptr")
-    return Address(tensor)
+        raise Break("tensor-method", what)
+    return tensor
 
 
 def compare(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.capture.library.torch.addresses import with_memory
 from pliant.capture.native import method
 from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.storages import StorageValue
 from pliant.capture.values.tensors import TensorValue
-from pliant.fake import Fake
 from pliant.fake.tensor import LARGE
 from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import FillsMemory, HasMemory
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 @method(torch._C.TensorBase, "untyped_storage")
 def untyped_storage(trace: Trace, self: Value) -> Value:
-    tensor = trace.read(self)
-    if not isinstance(tensor, TensorValue) or type(tensor.fake) is not Fake or tensor.plain:
-        raise Break("tensor-method", "Tensor.untyped_storage")
-    return StorageValue(tensor)
+    return StorageValue(with_memory(trace, self, "Tensor.untyped_storage"))
 
 
 @method(torch._C.StorageBase, "nbytes", "__len__")
