@@ -509,9 +509,10 @@ def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value |
     special = OPERATORS.get(real)
     if special is not None:
         return special(trace, *operands)
-    if any(type(operand) not in CONVERT for operand in operands):
+    foreign = [operand for operand in operands if type(operand) not in CONVERT]
+    if any(not issubclass(operand.python_type(), torch.Tensor) for operand in foreign):
         return None
-    return record(trace, real, real, list(operands), {})
+    return record(trace, real, real, list(operands), {})  # which refuses tensors without a fake
 
 
 def _iterate(trace: Trace, tensor: Value) -> Value:

@@ -30,6 +30,10 @@ def _has_refused_history(t: torch.Tensor) -> bool:
     return False
 
 
+def _may_require_grad(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
 # Properties of a tensor that sizes and strides do not describe, with the kind that they make it.
 _KINDS: tuple[tuple[str, Callable[[torch.Tensor], bool]], ...] = (
     ("torch.func", torch._C._functorch.is_functorch_wrapped_tensor),
@@ -41,6 +45,8 @@ _KINDS: tuple[tuple[str, Callable[[torch.Tensor], bool]], ...] = (
     ("zero tensor", lambda t: t._is_zerotensor()),
     ("no storage", lambda t: not torch._C._has_storage(t)),
     ("a view of memory written to against the rules of autograd", _has_refused_history),
+    # Made by `integers[:] = number_that_requires_grad`; even views of them may be refused.
+    ("integers that require grad", lambda t: t.requires_grad and not _may_require_grad(t.dtype)),
 )
 
 

@@ -14,6 +14,7 @@ import torch
 
 import pliant
 from tools.fuzzing import campaign as campaigns
+from tools.fuzzing import rounding
 from tools.fuzzing.accepted import reason
 from tools.fuzzing.check import Finding, Invalid, check
 from tools.fuzzing.deadline import TimeUp
@@ -199,6 +200,14 @@ def test_rounding_that_cancels_is_no_finding() -> None:
     body = "return torch.logaddexp2(a * 0 - 1, a * 0 - 1)"
     many = program(body, calls=[[tensor(shape=[2000], dtype="float64")]])
     assert check(many, broken(lambda result, args: torch.zeros_like(result))) is None
+
+
+def test_an_infinity_is_no_finding_next_to_a_pole() -> None:
+    infinite = torch.tensor(torch.inf)
+    near, other_side = torch.tensor(-6e7), torch.tensor(4e7)
+    assert rounding.accepted(infinite, near, [near, other_side])
+    assert not rounding.accepted(infinite, near, [near, near * 1.5])
+    assert not rounding.accepted(infinite, torch.tensor(-1.0), [torch.tensor(1.0)])
 
 
 def test_what_eager_cannot_tell_of_a_view_is_not_compared() -> None:
@@ -647,3 +656,9 @@ def test_what_is_by_the_place_of_the_element_is_out_of_range() -> None:
     assert accepted("a.erf()", lost)
     assert not accepted("a.erf()", lost.replace("bfloat16", "float32"))
     assert not accepted("a.sin()", lost)
+
+
+def test_a_fallback_is_accepted_only_for_a_negative_size() -> None:
+    finding = {"kind": "fallback", "text": "negative dimension -1: [-1, 0]", "place": ""}
+    assert reason(program("v = a.sum().expand(-1, 0)", "v[a.long()] = 0"), finding) is not None
+    assert reason(program("v = a.expand(2, 3)", "v[a.long()] = 0"), finding) is None

@@ -154,6 +154,11 @@ RULES: dict[str, Rule] = {
         and "without overflow" in finding["text"]
         and "item(" in program.function_source()
     ),
+    "a tensor of a negative size, which a graph can't make": lambda program, finding: (
+        finding["kind"] == "fallback"
+        and "negative dimension" in finding["text"]
+        and "expand(-1, 0)" in program.function_source()
+    ),
     "NameError instead of UnboundLocalError": lambda program, finding: (
         finding["place"] == "UnboundLocalError or NameError"
     ),

@@ -137,11 +137,13 @@ def accepted(
     normal = torch.finfo(eager.dtype).smallest_normal  # below it units don't get smaller
     close = (a - b).abs() <= _base(eager.dtype) * b.abs().clamp(min=normal) + 10 * noise
     close |= a.eq(b)  # infinities
+    # Next to a pole everything is large and of either sign; on it, infinite.
+    at_pole = a.isinf() & (b.abs() > torch.finfo(eager.dtype).eps ** -0.5) & (noise >= b.abs())
     same_kind = a.isfinite() == b.isfinite()
     unstable = ((moved.isfinite() != b.isfinite()) | (moved.isnan() != b.isnan())).any(0)
     sign_moves = (moved.signbit() != b.signbit()).any(0) | (noise > 0)
     same_sign = (b != 0) | (a.signbit() == b.signbit()) | sign_moves
-    return (close & same_kind & same_sign) | (a.isnan() & b.isnan()) | unstable
+    return (close & same_kind & same_sign) | (a.isnan() & b.isnan()) | unstable | at_pole
 
 
 def decides_shape(ours: torch.Size, eager: torch.Size, others: list[torch.Size | None]) -> bool:

@@ -1,0 +1,73 @@
+"""Tensors that a graph can't hold, as sparse and quantized ones, beside those that it can."""
+
+import operator
+
+import pytest
+import torch
+
+import pliant
+
+
+def integers_that_require_grad() -> torch.Tensor:
+    integers = torch.ones(3, 3, dtype=torch.int64)
+    integers[:] = torch.full((), 2.0, requires_grad=True)
+    return integers
+
+
+KINDS = {
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "mkldnn": lambda: torch.eye(3).to_mkldnn(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.eye(3), 0.5, 0, torch.quint8),
+    "integers that require grad": integers_that_require_grad,
+}
+OPERATORS = (
+    "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift iadd imul imatmul eq lt"
+)
+
+
+def outcome(function, *args):
+    """The result as ordinary numbers, or the exception."""
+    try:
+        result = function(*args)
+    except Exception as error:
+        return type(error), str(error)
+    dense = result.dequantize() if result.is_quantized else result.to_dense()
+    return result.layout, result.dtype, dense.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized:UserWarning")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", OPERATORS.split())
+def test_operators_between_both(name, kind):
+    operate = getattr(operator, name)
+
+    def behind(x, other):
+        return operate(x + 1, other)
+
+    def before(x, other):
+        return operate(other, x + 1)
+
+    for function in (behind, before):
+        compiled = pliant.compile(function)
+        for dtype in (torch.float32, torch.int64):
+            x = torch.arange(9).reshape(3, 3).to(dtype)
+            expected = outcome(function, x, KINDS[kind]())
+            assert outcome(compiled, x, KINDS[kind]()) == expected
+    assert pliant.counters["fallbacks"] == 0
+
+
+def test_views_of_integers_that_require_grad():
+    def f(b, c, d):
+        c[:] = d
+        return b // b, c * 2
+
+    def arguments():
+        b = torch.ones(2, dtype=torch.int64).reshape(2, 1)
+        return b, b[::2], torch.full((), 3.0, requires_grad=True)
+
+    expected = f(*arguments())
+    results = pliant.compile(f)(*arguments())
+    for ours, eager in zip(results, expected, strict=True):
+        assert ours.equal(eager)
+        assert ours.requires_grad == eager.requires_grad
+    assert pliant.counters["fallbacks"] == 0
