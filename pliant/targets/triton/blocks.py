@@ -18,6 +18,8 @@ LONG: Final = 4096  # columns of a block of a row that is longer
 SIDE: Final = 32  # of a tile that is read along both sides
 MOST_ROWS: Final = 64
 FEW_ROWS: Final = 4096  # fewer than that would leave processors idle, `MOST_ROWS` at a time
+MUCH_SHARED: Final = 20  # instructions that rows of a tile share: one transcendental function
+SHARING: Final = 4  # rows that do
 FEW_AT_ONCE: Final = 8  # rows of a tile if there are few: what memory gives at once
 
 
@@ -47,6 +49,9 @@ def blocks_for(tiling: Tiling, columns: int, whole: int = WHOLE, few: bool = Fal
         return Blocks("", 1, ELEMENTS, 4)
     if tiling.across:
         return Blocks("", SIDE, SIDE, 4)
+    if tiling.shared_work >= MUCH_SHARED and not few:
+        size = min(size, ELEMENTS // 2)
+        return Blocks("", max(ELEMENTS // size, SHARING), size, 4)
     size = min(size, ELEMENTS)
     # Short rows share a tile, so that no thread is idle.
     return Blocks("", ELEMENTS // size, size, 4)

@@ -17,7 +17,7 @@ from typing import Final
 
 from pliant.base.values import dataclass
 from pliant.loop.collapse import stride
-from pliant.loop.ir import MEMORY, Kernel, Loop, LoopKind, LoopValue, Statement, values
+from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, LoopKind, LoopValue, Statement, values
 from pliant.sym.expr import ONE, ZERO, Expr, product_of, symbol
 from pliant.targets.triton.scans import BlockScan, scans_of
 
@@ -52,6 +52,23 @@ class Tiling:
     def by_rows(self) -> bool:
         """Whether it is a row kernel."""
         return any(isinstance(item, Pass) for item in self.body)
+
+    @property
+    def shared_work(self) -> int:
+        """Roughly how many instructions of a pointwise kernel compute, for each column, what is the
+        same in all rows."""
+        if self.rows is None or self.by_rows:
+            return 0
+        differing: set[LoopValue] = set()
+        work = 0
+        for value in self.body:
+            assert isinstance(value, LoopValue)
+            by_index = value.index is not None and self.rows.var in value.index.symbols
+            if by_index or not differing.isdisjoint(value.args):
+                differing.add(value)
+            elif value.op not in MEMORY:
+                work += WEIGHT.get(value.op, 1)
+        return work
 
     @property
     def rank(self) -> int:

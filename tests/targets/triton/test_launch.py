@@ -120,6 +120,29 @@ def test_tiles_for_few_rows():
     assert (programs, variant.blocks.rows) == (100, 64)
 
 
+@pytest.mark.parametrize(
+    ("index", "op", "rows", "tile"),
+    [
+        (J, Op.COS, 6400, (4, 512)),  # the same for each row
+        (J, Op.NEG, 6400, (1, 1024)),  # so cheap that it may be computed again
+        (J, Op.COS, 100, (1, 1024)),  # few rows: all processors are to have some
+        (I * LENGTH + J, Op.COS, 6400, (1, 1024)),
+    ],
+)
+def test_rows_share_what_is_costly_and_the_same_for_all(index, op, rows, tile):
+    shared = LoopValue(Op.LOAD, Type.F32, (), index, READ)
+    function = LoopValue(op, Type.F32, (shared,))
+    own = LoopValue(Op.LOAD, Type.F32, (), I * LENGTH + J, READ)
+    total = LoopValue(Op.ADD, Type.F32, (function, own))
+    store = LoopValue(Op.STORE, Type.F32, (total,), I * LENGTH + J, WRITTEN)
+    inner = Loop(J, LENGTH, LoopKind.PARALLEL, (shared, function, own, total, store))
+    loop = Loop(I, ROWS, LoopKind.PARALLEL, (inner,))
+    kernel = printed(Kernel("broadcast", (ROWS, LENGTH), (READ, WRITTEN), (loop,)))
+    numbers = (1, rows, 4096, *[4096] * (len(kernel.arguments) + len(kernel.bounds)))
+    _, variant = launch.choose(kernel, [torch.ones(4)] * 2, numbers)
+    assert (variant.blocks.rows, variant.blocks.columns) == tile
+
+
 @pytest.mark.filterwarnings("ignore:.*no such instruction")
 def test_a_variant_that_fails_is_told_and_not_tried_again(monkeypatch, seen):
     tried = []
