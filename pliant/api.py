@@ -71,11 +71,11 @@ def compile(
         backend: a name of `list_backends()`, or `backend(gm, example_inputs) -> callable`. The
             default is `"llvm"`.
         mode: as for `torch.compile`: passed to a backend that takes it. Not with `options`.
-        options: options of pliant's for this function (see `config`), or those of the backend.
+        options: pliant's options for this function (see `config`), or those of the backend.
         disable: return `model` as it is.
         recompile_limit: the option of this name, for this function.
-        isolate_recompiles: accepted. What is compiled for one `compile(...)` is never counted
-            against the limit of another one.
+        isolate_recompiles: accepted, without effect: each call of `compile` has compilations and
+            a limit of its own.
 
     Returns:
         A callable that is used like `model`. For a module, it is a module that shares all state
@@ -151,8 +151,8 @@ def _checked(model: Any) -> Any:
     if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise ScriptedModelError(
             f"a {type(model).__name__} can't be compiled",
-            why="There is no Python code to follow: like torch.compile does not support compiling "
-            "torch.jit.script or torch.jit.freeze models, pliant doesn't.",
+            why="There is no Python code to follow: torch.compile does not support compiling "
+            "torch.jit.script or torch.jit.freeze models, and neither does pliant.",
             remedy="Compile the Python function or module that was scripted.",
         )
     return model
@@ -202,8 +202,8 @@ def _wrap_function(model: Any, compiler: Compiler, recompile: Callable[..., Any]
 def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
     """Show what is compiled for a call, and why: `print(pliant.explain(f)(*args))`.
 
-    The call is made, compiled. Of a function that is compiled already, its compilations so far are
-    part of the explanation.
+    This calls the function, compiled. If it has been compiled before, the explanation includes its
+    earlier compilations.
 
     Args:
         model: what to compile, or something that `compile` returned.
@@ -255,7 +255,7 @@ def profile() -> profiles.Profile:
 
     For each compiled function, the rest of one after a graph break, and each backward: how often it
     was called and how often an entry fitted, the time in guards, kernels, operators of PyTorch and
-    in Python, and how many bytes the kernels' tensors have. On a GPU the time of a kernel is that
+    Python, and how many bytes the kernels read and wrote. On a GPU the time of a kernel is that
     of its launch; `torch.profiler` has the rest, and both traces can be one
     (`export_chrome_trace(path, torch_profile)`).
 
@@ -308,7 +308,7 @@ copyreg.pickle(Dispatcher, _reduce)
 def reset() -> None:
     """Forget everything compiled so far, and set all counters to 0.
 
-    Compiled functions stay compiled functions: the next call of each compiles anew.
+    Compiled functions remain usable: the next call of each compiles it anew.
     """
     for dispatcher in list(_compiled):
         dispatcher.clear()

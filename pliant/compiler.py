@@ -1,5 +1,5 @@
-"""The names of `torch.compiler` and `torch._dynamo` that pliant has for programs that move: what
-speaks to a compiler about itself rather than about a function."""
+"""Names of `torch.compiler` and `torch._dynamo` for programs that migrate: callbacks, options for a
+while, and directives that are accepted without effect."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def interpreter_of(examples: Sequence[Any]) -> Target:
 def check_installed() -> None:
     if find_spec("triton") is None:
         raise NotFunctionalized(
-            "Triton, which compiles kernels for GPUs, is not installed (pip install triton)"
+            "a missing package: Triton, which compiles kernels for GPUs (pip install triton)"
         )
 
 

@@ -141,11 +141,10 @@ class RecompileError(PliantError, RuntimeError):
     """A call needs a new compilation, and recompiling was forbidden.
 
     Raised under `set_stance("fail_on_recompile")` and with `config.error_on_recompile` when no
-    compiled entry matches the arguments. The message says which assumption of which entry did not
-    hold.
+    compiled entry fits the arguments. The message says what varied from call to call.
 
-    What to do: make the calls alike, compile for all of the cases before setting the stance, or
-    mark what varies as dynamic.
+    What to do: make the calls alike, call the function with all kinds of arguments before setting
+    the stance, or mark what varies as dynamic.
     """
 
 
@@ -177,13 +176,13 @@ class InternalError(PliantError):
     `counters["fallbacks"]` counts it. Under `fullgraph=True` or `config.raise_on_fallback` it is
     raised.
 
-    What to do: this is a bug of pliant; please report it with the message and a small program.
-    Until it is mended, `pliant.disable` keeps the function out of pliant's way.
+    What to do: this is a bug in pliant; please report it with the message and a small program.
+    Until it is fixed, `pliant.disable` leaves the function uncompiled.
     """
 
 
 class UserError(PliantError):
-    """Something that the program has to say otherwise: the base of the classes below."""
+    """A mistake in how pliant is used: the base of most of the classes below."""
 
 
 class DataDependentError(UserError):
@@ -198,12 +197,14 @@ class DataDependentError(UserError):
 
 
 class ShapeConstraintError(PliantError):
-    """A size that was marked dynamic had to be a constant.
+    """A size that was marked dynamic had to be a constant, or isn't in the range that was promised.
 
     Raised when a dimension given to `mark_dynamic` can't stay general, because the program compares
-    it, indexes by it, or mixes it with a constant size. The message says where.
+    it, indexes by it, or mixes it with a constant size; and when the size of a call is not between
+    the `min` and `max` of the mark. The message says where.
 
-    What to do: change that line, use `maybe_mark_dynamic` to allow the constant, or drop the mark.
+    What to do: change that line, use `maybe_mark_dynamic` to allow the constant, correct the range,
+    or drop the mark.
     """
 
 
@@ -215,7 +216,7 @@ class NotCallableError(UserError, TypeError):
 
 
 class ScriptedModelError(UserError, RuntimeError):
-    """`compile` got what `torch.jit.script` or `torch.jit.freeze` made, which is no Python code.
+    """`compile` was given the result of `torch.jit.script` or `torch.jit.freeze`: not Python code.
 
     What to do: compile the Python function or module that was scripted. Inside a compiled function,
     a scripted one may be called.
@@ -231,7 +232,7 @@ class UnknownBackendError(UserError, ValueError):
 
 
 class BackendNameTakenError(UserError, ValueError):
-    """A backend is to be registered under a name that another one has.
+    """Another backend is already registered under this name.
 
     What to do: `register_backend(name=...)` with another name, or pass the function as `backend=`.
     """
@@ -245,15 +246,15 @@ class UnknownOptionError(UserError, AttributeError):
 
 
 class InvalidOptionError(UserError, ValueError, RuntimeError):
-    """A value that an option, or the `mode` of `compile`, can't take.
+    """A value that an option, a log, a stance or the `mode` of `compile` can't take.
 
     What to do: the message says what is accepted.
     """
 
 
 class InvalidMarkError(UserError, ValueError):
-    """A mark that can't be given: to something that is not a tensor, to a dimension it doesn't
-    have, with a range that no size is in, or against an earlier mark.
+    """A mark that makes no sense: on something that is not a tensor, on a dimension that it doesn't
+    have, with a range that no size is in, or in conflict with an earlier mark.
 
     Raised by `mark_dynamic`, `maybe_mark_dynamic`, `mark_static` and `mark_unbacked`, which then
     have changed nothing.
@@ -270,8 +271,11 @@ class UnknownLogError(UserError, ValueError):
 
 
 class PliantWarning(UserWarning):
-    """What a user should know although the program goes on: a function that runs eagerly because
-    pliant failed on it, or that has reached its limit of recompilations. Given once per function.
+    """Something that the user should know although the program goes on.
+
+    Given once for each function: it has reached its limit of recompilations, it runs eagerly
+    because pliant failed on it, or a kernel of it could not be compiled. Given once for each
+    process: the cache on disk can't be used, or no code can be generated.
 
     What to do: `warnings.simplefilter("error", pliant.errors.PliantWarning)` makes it an error.
     """

@@ -485,7 +485,8 @@ class Counters(Mapping[str, int]):
 
     The names: `compilations` (finished), `graphs`, `graph_breaks`, `recompiles`, `limit_reached`,
     `fallbacks` (functions that run eagerly because pliant failed), `backend_calls`, `programs` and
-    `not_generated` (graphs that became code, or didn't), `failed_kernels` (left to PyTorch).
+    `not_generated` (graphs that became code, or didn't), `failed_kernels` (left to PyTorch),
+    `uncompiled_methods` (of compiled modules, which run the original).
     """
 
     def __init__(self) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from pliant.base import events
 from pliant.base.errors import (
     BackendError,
+    InvalidOptionError,
     UnknownLogError,
     choices,
     counted,
@@ -402,6 +403,11 @@ def _levels(channels: Mapping[str, bool | int], giver: str) -> dict[str, int]:
                 f"{giver}: there is no log named {name!r}", remedy=choices(name, names)
             )
         value = channels[name]
+        if not isinstance(value, int | None):
+            raise InvalidOptionError(
+                f"{giver}: {name!r} can't be {value!r}",
+                remedy="give it True, False or a level of logging, such as logging.DEBUG",
+            )
         for channel in CHANNELS if name == "all" else (name,):
             if value is False or value is None:
                 levels.pop(channel, None)

@@ -176,7 +176,7 @@ def _check(changes: Mapping[str, Any]) -> None:
         if not kind.accepts(value):
             raise InvalidOptionError(
                 f"the option {name!r} can't be {value!r}",
-                why=item.metadata["doc"],
+                why=f"it says: {item.metadata['doc']}",
                 remedy=f"give it {kind.words}",
             )
 
@@ -190,7 +190,8 @@ class Config:
         with pliant.config.patch(capture_scalar_outputs=True): ...
         @pliant.config.patch("recompile_limit", 1)
 
-    What is changed here holds for compilations that begin later. `print(pliant.config)` shows all.
+    A function takes its options when `compile` is called: a change here holds for functions that
+    are compiled later. `print(pliant.config)` shows all.
     """
 
     _current: Options

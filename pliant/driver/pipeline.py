@@ -37,7 +37,7 @@ from pliant.capture.value import ForeignTracer
 from pliant.driver import failures, recovery, reporting, stance
 from pliant.driver.callbacks import routed
 from pliant.driver.function_cache import FunctionCache
-from pliant.driver.limits import Limits
+from pliant.driver.limits import Limits, what_varied, why_none_fits
 from pliant.driver.verification import verifying
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.dynamic.shape_log import ShapeLog
@@ -108,7 +108,11 @@ class Compiler:
         # Asked again under the lock: the thread that had it before may have given the function up.
         if dispatcher.mode != DispatchMode.COMPILE or not capturable(state := State.current()):
             return None
-        if not stance.allows(dispatcher, self.functions.is_part(dispatcher)):
+
+        def varied() -> str:
+            return what_varied(why_none_fits(dispatcher, values))[0]
+
+        if not stance.allows(dispatcher, self.functions.is_part(dispatcher), varied):
             observe(self.functions.called_uncompiled(dispatcher), dispatcher.fn, values)
             return None
         if is_interposed(state):

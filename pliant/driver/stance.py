@@ -49,9 +49,9 @@ def _take(stance: Stance) -> Stance:
     return before
 
 
-def allows(dispatcher: Dispatcher, resumed: bool = False) -> bool:
+def allows(dispatcher: Dispatcher, resumed: bool, varied: Callable[[], str]) -> bool:
     """Whether a function may be compiled for a call that no compiled code fits. `resumed`: it goes
-    on behind a graph break of one that was."""
+    on behind a graph break of one that was. `varied` says in words why none fits."""
     if _now.trusts_entries and len(dispatcher.entries):
         raise RecompileError(
             "Recompilation triggered with skip_guard_eval_unsafe stance: "
@@ -62,9 +62,10 @@ def allows(dispatcher: Dispatcher, resumed: bool = False) -> bool:
     if _now.name == "default":
         return True
     if _now.name == "fail_on_recompile":
+        reason = f": {varied()}" if len(dispatcher.entries) else ""
         raise RecompileError(
             f"{dispatcher.fn.__qualname__} would be compiled",
-            why="The stance is 'fail_on_recompile', and no compiled code fits this call.",
+            why=f"The stance is 'fail_on_recompile', and no compiled code fits this call{reason}.",
             remedy="Call it with arguments that fit, or leave the stance first.",
         )
     if _now.name == "eager_then_compile":

@@ -6,12 +6,13 @@ and is told to the user:
   1. marks on the tensor;
   2. the lists of sources (options, environment variables);
   3. it equals a size that is marked, in another tensor of the same call;
-  4. `dynamic=False`;
-  5. it is the learning rate of an optimizer, which schedulers change;
-  6. it belongs to a module (parameters, buffers, numbers kept there), unless it changed;
-  7. `dynamic=True`, or the option assume_static_by_default is off;
-  8. it changed since an earlier compilation (automatic dynamic);
-  9. nothing: it is a constant.
+  4. `specialize_int` and `specialize_float`, for numbers;
+  5. `dynamic=False`;
+  6. it is the learning rate of an optimizer, which schedulers change;
+  7. it belongs to a module (parameters, buffers, numbers kept there), unless it changed;
+  8. `dynamic=True`, or the option assume_static_by_default is off;
+  9. it changed since an earlier compilation (automatic dynamic);
+  10. nothing: it is a constant.
 """
 
 from __future__ import annotations

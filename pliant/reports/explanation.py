@@ -51,7 +51,8 @@ class Explanation:
 
     @property
     def breaks(self) -> list[BreakInfo]:
-        """Where graphs ended early, with the code, the cause and the position of each break."""
+        """Where graphs ended early, with the code, the cause and the position of each break. One
+        that only goes on from an earlier break in the same expression `follows` it."""
         return [captured.broken for captured in self.captured if captured.broken is not None]
 
     @property
@@ -73,8 +74,8 @@ class Explanation:
 
     @property
     def graph_break_count(self) -> int:
-        """How many graph breaks there are."""
-        return len(self.breaks)
+        """How many graph breaks there are, as `counters` counts them: without those that follow."""
+        return len(self._own_breaks())
 
     @property
     def op_count(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from pliant.base import events, logs
-from pliant.base.errors import PliantWarning, UnknownLogError
+from pliant.base.errors import InvalidOptionError, PliantWarning, UnknownLogError
 from pliant.base.logs import CHANNELS, from_text, set_logs
 from pliant.base.position import Position
 
@@ -233,6 +233,11 @@ def test_unknown_name():
     with pytest.raises(UnknownLogError, match="did you mean 'graph_breaks'") as caught:
         set_logs(graph_break=True)
     assert all(name in str(caught.value) for name in CHANNELS)
+
+
+def test_value_that_is_no_level():
+    with pytest.raises(InvalidOptionError, match="'guards' can't be 'yes'"):
+        set_logs(guards="yes")
 
 
 def test_documentation_lists_all_channels():

@@ -66,6 +66,20 @@ def test_breaks_and_text() -> None:
     assert explanation.details().startswith(text.partition("\n")[0])
 
 
+def test_breaks_are_counted_as_the_counters_do() -> None:
+    def f(x, layers):
+        for layer in layers.values():
+            x = layer(x)
+            pliant.graph_break()
+        return x
+
+    pliant.reset()
+    layers = {"sin": torch.sin, "cos": torch.cos}
+    explanation = pliant.explain(f)(torch.ones(2), layers)
+    assert explanation.graph_break_count == pliant.counters["graph_breaks"]
+    assert any(broken.follows for broken in explanation.breaks)
+
+
 def test_a_size_that_became_a_constant_is_shown() -> None:
     text = str(pliant.explain(lambda x: x.view(5) + 1, dynamic=True)(torch.ones(5)))
     assert "constant: L['x'].size()[0] is specialised (5)" in text
