@@ -32,11 +32,11 @@ BREAKS: dict[str, Cause] = {
         "State what you know of it with pliant.check(...), or keep the number in a tensor.",
     ),
     "operation-raises": Cause(
-        "The operation refuses these arguments; eager PyTorch is asked to raise its own error.",
-        "Check the shapes and types of the arguments; the error is the one eager PyTorch gives.",
+        "The operation rejects these arguments; eager PyTorch runs it, to raise its own error.",
+        "Check the shapes and types of the arguments.",
     ),
     "operation-argument": Cause(
-        "An operation of the graph takes tensors and plain data only.",
+        "An operation of the graph takes dense tensors and plain data only.",
         "Pass tensors, numbers, strings, dtypes, devices, or containers of them.",
     ),
     "operation-result": Cause(
@@ -47,8 +47,7 @@ BREAKS: dict[str, Cause] = {
         "Register one with torch.library.register_fake if the operator is yours.",
     ),
     "tensor-kind": Cause(
-        "This kind of tensor (sparse, nested, quantized, with a `__torch_dispatch__`) is not "
-        "captured.",
+        "This operation on a tensor subclass, or this way to make one, is not captured.",
         _REPLACE,
     ),
     "tensor-method": Cause("This method does more than compute a tensor.", _REPLACE),

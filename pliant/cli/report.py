@@ -17,7 +17,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Make one HTML page from the events of a run: the files that "
         "PLIANT_LOGS_JSON=file has written, of all its processes.",
     )
-    parser.add_argument("events", nargs="+", help="a file of events, one of JSON in each line")
+    parser.add_argument("events", nargs="+", help="a file of events, one line of JSON each")
     parser.add_argument("-o", "--output", default="pliant-report.html", metavar="FILE")
     parser.set_defaults(main=main)
 
