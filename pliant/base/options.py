@@ -64,10 +64,10 @@ class Options:
 
     # When a compiled function meets something new
     recompile_limit: int = option(
-        8, COUNT, "compilations of one function, before calls that fit none of them run eagerly"
+        8, COUNT, "how often one function is compiled; then calls that fit nothing run eagerly"
     )
     accumulated_recompile_limit: int = option(
-        256, COUNT, "the same, over a function and all its resume functions"
+        256, COUNT, "the same, for a function together with its resume functions"
     )
     fail_on_recompile_limit_hit: bool = option(
         False, FLAG, "raise RecompileLimitError at either limit instead of running eagerly"
@@ -76,7 +76,7 @@ class Options:
         False, FLAG, "raise RecompileError where a function would be compiled once more"
     )
     guard_filter_fn: Callable[[Any], Any] | None = option(
-        None, FUNCTION, "is given the guards of a compilation and says which ones to keep"
+        None, FUNCTION, "a function that gets the guards of a compilation and chooses among them"
     )
 
     suppress_errors: bool = option(
@@ -91,21 +91,21 @@ class Options:
         True, FLAG, "a size that was not seen to change, and is not marked, is a constant"
     )
     dynamic_sources: str = option(
-        "", TEXT, "inputs that are symbolic from the start: names or regular expressions, by commas"
+        "", TEXT, "inputs that are symbolic from the start: names or patterns, separated by commas"
     )
     unbacked_sources: str = option(
-        "", TEXT, "the same, for inputs whose values compilation doesn't look at"
+        "", TEXT, "the same, for inputs that are unbacked symbols: their values are not looked at"
     )
     capture_scalar_outputs: bool = option(
         True, FLAG, "tensor.item() and .tolist() are part of the graph; else they break it"
     )
     reorder_prints: bool = option(
-        True, FLAG, "print() is called behind the graph, in order; else it breaks the graph"
+        True, FLAG, "print() runs after the graph, in order; else it breaks the graph"
     )
     ignore_logging_functions: AbstractSet[Callable[..., Any]] = option(
         frozenset(),
         FUNCTIONS,
-        "functions and methods that compiled code doesn't call: None instead",
+        "functions and methods that compiled code skips; their result is None",
     )
     specialize_int: bool = option(
         False, FLAG, "an int argument that changes is compiled for each value, never symbolic"
@@ -148,7 +148,7 @@ class Options:
     verify_correctness: bool = option(
         False,
         FLAG,
-        "run each graph as it is when it is compiled, to compare what the backend's code gives",
+        "run each new graph also without the backend; raise BackendError if the results differ",
     )
 
 
