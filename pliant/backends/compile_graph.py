@@ -51,6 +51,7 @@ from pliant.launch.sequence import OutputLayout, Watcher, sequence
 from pliant.loop.define import bytes_of
 from pliant.loop.scheduled import Scheduled, WrittenTooEarly, plan_schedule
 from pliant.ops.lowering import NotLowered
+from pliant.runtime.graphs import function_of
 from pliant.sym.expr import Expr
 from pliant.sym.floats import float_bits
 from pliant.sym.frozen import FrozenEnv, Shapes
@@ -308,7 +309,7 @@ class GraphCompiler:
             functional, views = functionalize(self.gm, self.shapes, examples, ones)
         env = FrozenEnv(self.shapes, ones)
         simplify(functional, self.target, env.expect)
-        name = type(self.gm).__name__
+        name = function_of(self.gm)
         eager: Any = self.gm.forward
         if views.bases:  # whose strides are compared too
             eager = WithBases(eager, views.bases, ())
@@ -321,7 +322,7 @@ class GraphCompiler:
         self, eager: Callable[..., Any], layout: OutputLayout, sizes: Mapping[int, Expr]
     ) -> SmallSizes:
         return SmallSizes(
-            type(self.gm).__name__,
+            function_of(self.gm),
             eager,
             partial(_variant, self),
             layout,

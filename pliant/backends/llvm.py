@@ -26,6 +26,7 @@ from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.graph.functionalize import NotFunctionalized
 from pliant.graph.unwrapped import Unwrapped, has_wrappers, unwrap
+from pliant.runtime.graphs import function_of
 from pliant.sym.frozen import Shapes
 from pliant.targets.target import Target
 
@@ -68,7 +69,7 @@ def compile_for(
             return _differentiable(gm, example_inputs, shapes, options, target)
         return _loaded(gm, example_inputs, shapes, options, target)
 
-    return or_not_generated(type(gm).__name__, options, generate) or gm.forward
+    return or_not_generated(function_of(gm), options, generate) or gm.forward
 
 
 def _loaded(
@@ -83,9 +84,9 @@ def _loaded(
         return _unwrapped(unwrap(gm, shapes, example_inputs), options, target)
     code = GraphCompiler(gm, shapes, options, target).compile(example_inputs)
     launcher = code.load()
-    tell(type(gm).__name__, code)
+    tell(function_of(gm), code)
     if target.place.type == "cuda" and options.mode in cuda_graphs.MODES:
-        return code.with_views(_recorded(type(gm).__name__, launcher, code, options, target))
+        return code.with_views(_recorded(function_of(gm), launcher, code, options, target))
     return code.with_views(launcher)
 
 

@@ -42,6 +42,7 @@ from pliant.graph.partition_report import recomputed_bytes, report_partition, sa
 from pliant.graph.softmax import split_softmax
 from pliant.graph.whole_step import trace_whole_step
 from pliant.runtime.differentiable import Backward, Differentiable, ForwardLayout
+from pliant.runtime.graphs import function_of
 from pliant.runtime.whole_step import CompiledStep
 from pliant.sym.cond import Cond
 from pliant.sym.expr import evaluate
@@ -147,7 +148,7 @@ class TrainingCompiler:
 
     @property
     def name(self) -> str:
-        return type(self.gm).__name__
+        return function_of(self.gm)
 
     def _drawn_on(self, parts: Partition) -> tuple[torch.device, ...]:
         """The devices whose random numbers the forward may draw."""

@@ -62,8 +62,7 @@ def _where(event: Event) -> str:
 
 
 def _which(event: Event) -> str:
-    """As `_where`, and which of its compilations. A backend knows the name of a graph, and neither
-    the function's place nor the number of its compilation."""
+    """As `_where`, and which of its compilations. Backends know the name of the function only."""
     where = _where(event)
     return where if event.position is None else f"{where}, compilation {event.index}"
 

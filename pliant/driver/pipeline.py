@@ -197,7 +197,7 @@ class Compiler:
         """`answers`: to questions about data that capture can't answer. `interposed`: a transform
         or a mode is active, so the function is one graph that PyTorch runs."""
         dynamic = Dynamic(self.policy, self.functions.history(dispatcher), answers or {})
-        about, times = reporting.started(dispatcher.fn, number := len(dispatcher.entries))
+        about, times = reporting.started(dispatcher.fn, len(dispatcher.entries))
         fullgraph = self.fullgraph or interposed
         captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, fullgraph)
         # Capture itself may change what it has guarded on, and then a second capture sees the final
@@ -209,7 +209,7 @@ class Compiler:
             backend = lookup("eager")
         with suspended(State.current()):
             # the graph becomes a callable
-            compiled = self._backend(captured, bindings, number, backend)
+            compiled = self._backend(captured, bindings, about, backend)
         entry = Entry(tree, compiled.residual, compiled)
         # Otherwise every call would miss and compile again.
         if (failed := tree.check(values)) is not None:
@@ -255,7 +255,7 @@ class Compiler:
         return self.backend if forced is None else lookup(forced)
 
     def _backend(
-        self, captured: Captured, bindings: Bindings, index: int, backend: Any
+        self, captured: Captured, bindings: Bindings, about: dict[str, Any], backend: Any
     ) -> Compiled:
         """Compile the graph, give the residual code what it calls, and make it a function."""
         bound = Binder(bindings.objects).visit
@@ -264,8 +264,9 @@ class Compiler:
         if bindings.graph is not None:
             # Tracebacks show the user's lines instead of those of the graph.
             graphs.register(bindings.graph)
+            graphs.name_after(bindings.graph, about["function"])
             reporting.note_reason(bindings.graph, captured.broken)
-            with reporting.backend(captured.name, backend_name(backend)):
+            with reporting.backend(about, backend_name(backend)):
                 compile_graph = verifying if self.options.verify_correctness else call_backend
                 graph = compile_graph(
                     backend,
@@ -290,7 +291,7 @@ class Compiler:
         code = residual.load(captured.name, captured.residual, namespace, captured.lines)
         # Without the examples: the user's tensors must not live as long as the code.
         lasting = replace(bindings, examples=(), shape_log=ShapeLog())
-        return Compiled(captured, lasting, code, graph, index)
+        return Compiled(captured, lasting, code, graph, about["index"])
 
     def _fall_back(self, dispatcher: Dispatcher, error: BaseException) -> None:
         """A mistake of ours: the user's function still runs, eagerly."""

@@ -59,13 +59,13 @@ def whether_abandoned(function: types.FunctionType) -> Iterator[None]:
 
 
 @contextmanager
-def backend(function: str, name: str) -> Iterator[None]:
-    """Inside the `with` block a backend compiles a graph of `function`."""
-    events.emit(events.WorkBegan(function=function, work="generating code"))
+def backend(about: dict[str, Any], name: str) -> Iterator[None]:
+    """Inside the `with` block a backend compiles a graph; `about` says for which compilation."""
+    events.emit(events.WorkBegan(work="generating code", **about))
     started = time.perf_counter()
     yield
     seconds = time.perf_counter() - started
-    events.emit(events.BackendCalled(function=function, backend=name, seconds=seconds))
+    events.emit(events.BackendCalled(backend=name, seconds=seconds, **about))
 
 
 def not_captured(function: types.FunctionType, code: str, reason: str) -> None:

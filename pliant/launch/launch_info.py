@@ -43,7 +43,7 @@ class MeasuredStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchInfo:
-    """The graph that a launcher runs, and its program. `function` is the name of the graph.
+    """The graph that a launcher runs, and its program. `function` is whose graph it is.
     `kernels`: by key. Layers that are equal have equal kernels, whose `names` are in the order in
     which they are launched."""
 

@@ -59,7 +59,7 @@ class _History:
         self._owners: list[dict[str, Any]] = []  # the function of each compilation
         self._open: dict[tuple[int, int], Compilation] = {}  # by process and thread
         self._reasons: dict[tuple[int, int], Record] = {}  # of the next compilation there
-        self._latest: dict[str, Compilation] = {}  # by the short name of the function
+        self._latest: dict[str, Compilation] = {}  # by the name of the function
 
     def add(self, record: Record) -> None:
         process = record["process"]
@@ -112,7 +112,7 @@ class _History:
         self.compilations.append(compilation)
         self._owners.append(function)
         function["compilations"].append(compilation)
-        self._open[place] = self._latest[_short_name(record)] = compilation
+        self._open[place] = self._latest[_forward_name(record)] = compilation
 
     def _compiled(self, record: Record) -> Compilation | None:
         """The compilation that a record names."""
@@ -158,7 +158,7 @@ class _History:
     ) -> None:
         compilation = self._open.get(place)
         if compilation is None:
-            compilation = self._latest.get(_short_name(record))
+            compilation = self._latest.get(_forward_name(record))
         if compilation is not None:
             handler(compilation, record)
         if record["event"] in ("CompileFinished", "CompileAbandoned"):
@@ -198,10 +198,10 @@ def _written(record: Record) -> tuple[str, str]:
     return position["file"], position["function"] or record["function"]
 
 
-def _short_name(record: Record) -> str:
-    """As backends call a function: without where it is defined, and which part of it it is."""
-    name: str = record["function"].removesuffix(" backward").partition(" from line ")[0]
-    return name.rpartition(".")[2]
+def _forward_name(record: Record) -> str:
+    """The function that a record is about, also if it is about its backward."""
+    name: str = record["function"].removesuffix(" backward")
+    return name
 
 
 def _finished(compilation: Compilation, record: Record) -> None:

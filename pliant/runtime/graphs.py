@@ -1,4 +1,5 @@
-"""Graphs that fail: where their lines come from in the user's program, and how far they ran."""
+"""Captured graphs: whose they are, where their lines come from in the user's program, and how far
+they ran when they failed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import linecache
 import types
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -14,6 +15,19 @@ from torch import fx
 from pliant.base import tracebacks
 from pliant.base.position import Position
 from pliant.base.writes import PARTLY, WRITES
+
+FUNCTION: Final = "function"
+
+
+def name_after(graph: fx.GraphModule, function: str) -> None:
+    """Say which function the graph was captured from, for what is reported of it later."""
+    graph.meta[FUNCTION] = function
+
+
+def function_of(graph: fx.GraphModule) -> str:
+    """The user's name for the function of a graph; its own name, if it was not captured by us."""
+    name: str = graph.meta.get(FUNCTION) or type(graph).__name__
+    return name
 
 
 def register(graph: fx.GraphModule) -> None:

@@ -16,6 +16,7 @@ from torch import fx
 
 from pliant._native import Entry
 from pliant.base.external import Binder, External
+from pliant.driver import reporting
 from pliant.driver.check import check
 from pliant.guards import plan
 from pliant.stages import CapturedGraph, NodeRef
@@ -123,7 +124,8 @@ def test_a_program_made_of_data_and_objects_runs(name):
     guards, slots = binder.visit(loaded.guards), binder.visit(loaded.slots)
     bindings = replace(first.bindings, graph=graph, guards=guards, slots=slots)
     compiler = dispatcher.on_miss.__self__
-    again = compiler._backend(loaded, bindings, 0, compiler._chosen_backend())
+    about = {"index": 0, **reporting.described(dispatcher.fn)}
+    again = compiler._backend(loaded, bindings, about, compiler._chosen_backend())
     tree = plan.build(guards, slots, len(loaded.parameters))
     other = compiler.dispatcher(dispatcher.fn)
     other.install(Entry(tree, again.residual, again))

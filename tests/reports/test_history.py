@@ -82,6 +82,27 @@ def test_the_backward_belongs_to_its_function():
     assert "saved" in compilation["partition"]
 
 
+def test_backwards_of_functions_with_one_name():
+    class Sine(torch.nn.Module):
+        def forward(self, x):
+            return x.sin()
+
+    class Cosine(torch.nn.Module):
+        def forward(self, x):
+            return x.cos()
+
+    def program():
+        x = torch.ones(2, requires_grad=True)
+        results = [pliant.compile(kind())(x) for kind in (Sine, Cosine)]
+        for result in results:
+            result.sum().backward()
+
+    functions = history(recorded(program))["functions"]
+    programs = [[p["function"] for p in f["compilations"][0]["programs"]] for f in functions]
+    for function, names in zip(functions, programs, strict=True):
+        assert names == [function["name"], f"{function['name']} backward"]
+
+
 def test_a_compilation_that_was_given_up():
     def fails(gm, inputs):
         raise ValueError("not me")
