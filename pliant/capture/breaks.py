@@ -115,11 +115,11 @@ BREAKS: dict[str, Cause] = {
         "Input and output happen at a time that matters.",
         "Move it out of the compiled function.",
     ),
-    "warning": Cause("Warnings go through Python's filters when the program runs.", _REPLACE),
-    "logging": Cause("Log records are made when the program runs.", _REPLACE),
+    "warning": Cause("This warning can't be given after the graph has run.", _REPLACE),
+    "logging": Cause("This log record can't be made after the graph has run.", _REPLACE),
     "clock": Cause("The time is known only when the program runs.", "Take the time outside."),
     "random-state": Cause(
-        "Python's random numbers come from a state that lives outside of the graph.",
+        "This use of a random state of Python or NumPy can't be replayed before the graph.",
         "Use torch's random functions, which are captured.",
     ),
     "identity-number": Cause(
