@@ -35,8 +35,8 @@ class OptionType:
 
 # Exact types: `config.recompile_limit = True` and `config.check_ir = 1` are mistakes.
 FLAG = OptionType("True or False", lambda value: type(value) is bool)
-COUNT = OptionType("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
-TEXT = OptionType("a text", lambda value: type(value) is str)
+COUNT = OptionType("an integer, 0 or more", lambda value: type(value) is int and value >= 0)
+TEXT = OptionType("a string", lambda value: type(value) is str)
 FRACTION = OptionType(
     "a number from 0 to 1", lambda value: type(value) in (int, float) and 0 <= value <= 1
 )

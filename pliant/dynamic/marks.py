@@ -184,7 +184,7 @@ def _check_range(mark: Mark, name: str) -> None:
     for bound, value in (("min", mark.min), ("max", mark.max)):
         if value is not None and (type(value) is not int or value < 0):
             raise InvalidMarkError(
-                f"{name}(): {bound} can't be {value!r}", remedy="give a whole number, 0 or more"
+                f"{name}(): {bound} can't be {value!r}", remedy="give an integer, 0 or more"
             )
     if mark.min is not None and mark.max is not None and mark.min > mark.max:
         raise InvalidMarkError(
