@@ -28,6 +28,8 @@ def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
     apart = set(returned_tensors(function.outputs))
     # These end up in the caller's memory.
     apart |= set(function.writes.values())
+    # What is overwritten needs memory of its own: it is equal to others only until then.
+    apart |= {node.put.old for node in function.nodes if node.put is not None}
     first: dict[Any, Node] = {}
     instead: dict[Tensor, Tensor] = {}
     remaining: list[Node] = []
