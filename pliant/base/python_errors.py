@@ -36,6 +36,11 @@ def no_operator(
     return TypeError(f"unsupported operand type(s) for {shown}: {names}")
 
 
+def no_conversion(target: Callable[[Any], object], cls: type) -> TypeError:
+    """What `int`, `float` or `complex` says of an object that is no number."""
+    return _error_of(target, _stand_in(cls))
+
+
 def no_pair(place: int) -> TypeError:
     """What `dict.update` says of an element that can't be iterated over."""
     return _error_of(dict, [*((i, i) for i in range(place)), 0])

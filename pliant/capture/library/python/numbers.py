@@ -17,6 +17,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pliant.base.python_errors import no_conversion
 from pliant.capture.indexing import own_index
 from pliant.capture.library.python import chosen_tensors
 from pliant.capture.model import (
@@ -103,8 +104,7 @@ def make_int(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     values = [trace.read(arg) for arg in args]
     if len(values) != 1 or kwargs or _is_known(trace, values[0], "__int__"):
         return compute(trace, int, values, kwargs)
-    message = "int() argument must be a string, a bytes-like object or a real number, not"
-    return _convert(trace, int, values[0], ("__int__", "__index__", "__trunc__"), message)
+    return _convert(trace, int, values[0], ("__int__", "__index__", "__trunc__"))
 
 
 @function(float)
@@ -112,8 +112,7 @@ def make_float(trace: Trace, *args: Value) -> Value:
     values = [trace.read(arg) for arg in args]
     if len(values) != 1 or _is_known(trace, values[0], "__float__"):
         return compute(trace, float, values)
-    message = "float() argument must be a string or a real number, not"
-    return _convert(trace, float, values[0], ("__float__", "__index__"), message)
+    return _convert(trace, float, values[0], AS_FLOAT)
 
 
 def _is_known(trace: Trace, value: Value, method: str) -> bool:
@@ -121,9 +120,14 @@ def _is_known(trace: Trace, value: Value, method: str) -> bool:
 
 
 def _convert(
-    trace: Trace, target: type, value: Value, names: tuple[str, ...], message: str
+    trace: Trace,
+    target: type,
+    value: Value,
+    names: tuple[str, ...],
+    called: Callable[[Any], object] | None = None,
 ) -> Value:
-    """`target(value)` through the first special method that the class has."""
+    """`target(value)` through the first special method that the class has. `called` refuses it if
+    there is none: `target`, unless something else is said."""
     if isinstance(value, TensorValue):
         return FUNCTIONS[target](trace, read_number(trace, value))
     symbolic = taken_over(trace, target, value)
@@ -141,7 +145,7 @@ def _convert(
             kind = result.python_type().__name__
             trace.throw(TypeError(_wrong_result(value, name, expected, kind)))
         return result if name == names[0] else FUNCTIONS[target](trace, result)
-    trace.throw(TypeError(f"{message} '{value.python_type().__name__}'"))
+    trace.throw(no_conversion(called or target, value.python_type()))
 
 
 def read_number(trace: Trace, tensor: TensorValue) -> Value:
@@ -163,8 +167,7 @@ def make_complex(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     if len(values) == 1 and not kwargs and not isinstance(values[0], Const | Number):
         names = ("__complex__",) if _has(trace, values[0], "__complex__") else AS_FLOAT
         target: type = complex if names != AS_FLOAT else float
-        message = "complex() first argument must be a string or a number, not"
-        return compute(trace, complex, [_convert(trace, target, values[0], names, message)])
+        return compute(trace, complex, [_convert(trace, target, values[0], names, complex)])
     return compute(trace, complex, values, kwargs)
 
 
@@ -180,7 +183,7 @@ def make_bytes(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     values = [trace.read(arg) for arg in args]
     if len(values) == 1 and not isinstance(values[0], Const | Number):
         if _has(trace, values[0], "__bytes__"):
-            return _convert(trace, bytes, values[0], ("__bytes__",), "")
+            return _convert(trace, bytes, values[0], ("__bytes__",))
         if _has(trace, values[0], "__index__"):
             return compute(trace, bytes, [index_of(trace, values[0])])
         if not (_has(trace, values[0], "__iter__") or _has(trace, values[0], "__getitem__")):
@@ -463,7 +466,7 @@ def _number(trace: Trace, value: Value) -> Value:
         return value
     if not any(_has(trace, value, name) for name in AS_FLOAT):
         trace.throw(TypeError(f"must be real number, not {value.python_type().__name__}"))
-    return _convert(trace, float, value, AS_FLOAT, "")
+    return _convert(trace, float, value, AS_FLOAT)
 
 
 def _of_sequences(real: Callable[..., Any]) -> Callable[..., Value]:
