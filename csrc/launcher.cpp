@@ -12,6 +12,7 @@
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/MaybeOwned.h>
 #include <c10/util/SmallVector.h>
@@ -457,10 +458,7 @@ void Run::step(const View& step) {
   c10::DimVector sizes = numbers(step.layout.sizes), strides = numbers(step.layout.strides);
   int64_t offset = values_[step.offset];
   c10::ScalarType dtype = step.dtype.value_or(of.scalar_type());
-  if (!step.tracked) {
-    set(step.slot, inner_view(of, sizes, strides, offset, dtype));
-    return;
-  }
+  if (!step.tracked) return set(step.slot, inner_view(of, sizes, strides, offset, dtype));
   // Through PyTorch's own operators, so that autograd and version counters know it is a view.
   bool as_real = of.is_complex() && dtype == c10::toRealValueType(of.scalar_type());
   auto base = as_real ? at::view_as_real(of) : dtype == of.scalar_type() ? of : of.view(dtype);
