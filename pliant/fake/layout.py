@@ -374,6 +374,9 @@ def _of_both_levels(higher: torch.dtype | None, lower: torch.dtype | None) -> to
     """A level of operands changes the dtype of those above only by being of a higher category."""
     if higher is None or lower is None:
         return lower if higher is None else higher
-    if higher.is_floating_point or not (higher is torch.bool or lower.is_floating_point):
+    if higher.is_floating_point:
+        return higher.to_complex() if lower.is_complex else higher
+    wider = lower.is_floating_point or lower.is_complex
+    if higher.is_complex or not (higher is torch.bool or wider):
         return higher
     return torch.promote_types(higher, lower)

@@ -580,6 +580,14 @@ register(
 )
 
 
+def _block_diag_meta(func: Any, tensors: Any) -> Any:
+    """Where PyTorch's kernel doesn't count 0-dim tensors, its shape function does."""
+    result = func(tensors)
+    return result.to(promoted(tensors, ())) if tensors else result
+
+
+register("aten.block_diag.default", cpu_meta=_block_diag_meta)
+
 _SAFE: Final = """
 pad constant_pad_nd _pad_circular reflection_pad1d reflection_pad2d reflection_pad3d
 replication_pad1d replication_pad2d replication_pad3d cat concat concatenate stack flip roll

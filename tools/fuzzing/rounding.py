@@ -34,6 +34,8 @@ tril triu trunc uniform_ unique2 unsqueeze view where zero_ zeros zeros_like ama
 max_pool2d_with_indices reflection_pad1d replication_pad1d bucketize isin
 """)
 )
+# The logarithm of a sum that is rounded: one and what little the others add to it.
+AROUND_ONE = {"log_softmax", "logsumexp", "logcumsumexp"}
 RUNS = 16  # of which a third may leave an element as it is, if few of its inputs matter
 
 
@@ -59,10 +61,16 @@ class Rounding(TorchDispatchMode):
                 value if spec.alias_info is not None else tree_map(self.moved, value)
                 for spec, value in zip(schema.arguments, args)
             ]
-            return func(*moved, **kwargs)
+            result = func(*moved, **kwargs)
+            for spec, value in zip(schema.arguments, args):
+                if spec.is_write and isinstance(value, torch.Tensor):
+                    value.copy_(self.moved(value))
+            return result
         if self.seed == 0:
             return self.wide(func, args, kwargs)
-        return tree_map(self.moved, func(*tree_map(self.moved, args), **kwargs))
+        result = func(*tree_map(self.moved, args), **kwargs)
+        least = 1.0 if name in AROUND_ONE else 0.0
+        return tree_map(lambda value: self.moved(value, least), result)
 
     def wide(self, func: Any, args: Any, kwargs: Any) -> Any:
         eager = func(*args, **kwargs)
@@ -72,7 +80,8 @@ class Rounding(TorchDispatchMode):
         except Exception:  # mixed dtypes, or no kernel for float64
             return eager
 
-    def moved(self, value: Any) -> Any:
+    def moved(self, value: Any, least: float = 0.0) -> Any:
+        """Units are those of numbers of `least` or more."""
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
         if not value.numel():
@@ -81,7 +90,7 @@ class Rounding(TorchDispatchMode):
         step = {1: torch.ones_like(step), 2: -torch.ones_like(step)}.get(self.seed, step)
         wide = value.double()
         info = torch.finfo(value.dtype)
-        unit = wide.abs().clamp(min=info.smallest_normal) * info.eps
+        unit = wide.abs().clamp(min=max(info.smallest_normal, least)) * info.eps
         moved = torch.where(wide == 0, wide, wide + step * unit)
         # not beyond the range of the type, where eager's own rounding would not go either
         result = torch.where(wide.isfinite() & ~moved.to(value.dtype).isfinite(), wide, moved)
