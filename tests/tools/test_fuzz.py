@@ -202,6 +202,31 @@ def test_rounding_that_cancels_is_no_finding() -> None:
     assert check(many, broken(lambda result, args: torch.zeros_like(result))) is None
 
 
+def test_rounding_in_place_and_of_a_logarithm_of_about_one() -> None:
+    x = torch.tensor([9.0, 3.0, 2.0], dtype=torch.float64)
+    functions = {torch.float32: lambda: x.float().log_().double()}
+    functions[torch.float64] = lambda: x.log_softmax(0)
+    for dtype, function in functions.items():
+        eager, others = function(), rounded(function)
+        unit = torch.finfo(dtype).eps
+        assert rounding.accepted(eager + unit, eager, others).all()
+        assert not rounding.accepted(eager + 1000 * unit, eager, others).any()
+
+
+def test_rounding_does_not_explain_another_value_than_an_infinity() -> None:
+    x = torch.tensor([0.0])
+    for function in (x.log, lambda: x.clone().log_()):
+        assert not rounding.accepted(torch.ones(1), function(), rounded(function))
+
+
+def rounded(function) -> list[torch.Tensor]:
+    results = []
+    for seed in range(rounding.RUNS):
+        with rounding.Rounding(seed):
+            results.append(function())
+    return results
+
+
 def test_an_infinity_is_no_finding_next_to_a_pole() -> None:
     infinite = torch.tensor(torch.inf)
     near, other_side = torch.tensor(-6e7), torch.tensor(4e7)
@@ -229,6 +254,8 @@ def test_effects_lost_before_an_error_are_told_from_others() -> None:
     finding = check(program(*body), compile)
     assert finding is not None and finding.kind == "structure after an error"
     assert reason(program(*body), vars(finding)) is not None
+    drawn = program("torch.rand(3)", "SEEN.append(1)", "raise ValueError")
+    assert reason(drawn, vars(finding)) is not None
     assert reason(program("SEEN.append(1)", "raise ValueError"), vars(finding)) is None
 
 

@@ -110,6 +110,7 @@ def _sign_of_nan(program: Program, finding: dict[str, Any]) -> bool:
 
 # To tensors. A key in quotes is one of a dictionary.
 WRITES = re.compile(r"\w_\(|out=|[^'\"]\] = |\w [-+*/%]+= ")
+DRAWS = re.compile(r"rand|dropout|bernoulli|normal_|uniform_|exponential_|multinomial|poisson")
 AS_INTEGERS = re.compile(r"view\(torch\.u?int")
 SCATTERED = re.compile(r"(select|slice|diagonal)_scatter")
 
@@ -120,7 +121,8 @@ EFFECTS = tuple(f"{kind} after an error" for kind in ("structure", "identity", "
 
 def _effects_before_error(program: Program, finding: dict[str, Any]) -> bool:
     function = program.source().partition("def f(")[2].partition("def arguments_")[0]
-    return finding["kind"] in EFFECTS and bool(WRITES.search(function))
+    once = WRITES.search(function) or DRAWS.search(function)
+    return finding["kind"] in EFFECTS and bool(once)
 
 
 def _bits_of_nan(program: Program, finding: dict[str, Any]) -> bool:
@@ -136,7 +138,7 @@ RULES: dict[str, Rule] = {
         finding["kind"] == "sign of zero" and bool(EITHER_ZERO.search(program.source()))
     ),
     "strides that no element depends on, where sizes are in the data": _stride_with_size_from_data,
-    "effects before an error in a graph that has written to inputs": _effects_before_error,
+    "effects before an error in a graph that has written or drawn numbers": _effects_before_error,
     "the sign of nan, seen through integers": _bits_of_nan,
     "the sign of a nan that a division or its remainder makes": _sign_of_nan,
     "one over softshrink's zero, whose sign is by the place of the element": (

@@ -92,8 +92,9 @@ class Rounding(TorchDispatchMode):
         info = torch.finfo(value.dtype)
         unit = wide.abs().clamp(min=max(info.smallest_normal, least)) * info.eps
         moved = torch.where(wide == 0, wide, wide + step * unit)
-        # not beyond the range of the type, where eager's own rounding would not go either
-        result = torch.where(wide.isfinite() & ~moved.to(value.dtype).isfinite(), wide, moved)
+        # Nor infinities, nor beyond the range of the type, where eager's own rounding would not go
+        # either.
+        result = torch.where(moved.to(value.dtype).isfinite(), moved, wide)
         return torch.empty_like(value).copy_(result)
 
 
