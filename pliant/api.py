@@ -18,7 +18,7 @@ from pliant._native import Dispatcher
 from pliant.backends.registry import accepts, lookup, with_options
 from pliant.base import events, logs
 from pliant.base.dispatch_mode import DispatchMode
-from pliant.base.errors import NotCallableError, ScriptedModelError
+from pliant.base.errors import InvalidOptionError, NotCallableError, ScriptedModelError
 from pliant.base.late import Late
 from pliant.base.options import resolve, with_changes
 from pliant.capture.native import FUNCTIONS
@@ -95,6 +95,7 @@ def compile(
     if model is None:
         return lambda model: compile(_checked(model), **settings)
     _checked(model)
+    _check_dynamic(dynamic)
     chosen = lookup(backend)
     resolved = resolve(options, mode, strict=not accepts(chosen, "options"))
     if recompile_limit is not None:
@@ -104,6 +105,14 @@ def compile(
     compiler = Compiler(resolved, with_options(chosen, mode, options), fullgraph, dynamic)
     recompile = functools.partial(compile, **settings)
     return _wrap(model, compiler, recompile)
+
+
+def _check_dynamic(dynamic: object) -> None:
+    if not isinstance(dynamic, bool | None):
+        raise InvalidOptionError(
+            f"the parameter dynamic of compile() can't be {dynamic!r}",
+            remedy="give True, False, or None to find out which sizes change",
+        )
 
 
 def compile_module(model: torch.nn.Module, **settings: Any) -> torch.nn.Module:

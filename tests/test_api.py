@@ -260,6 +260,8 @@ def test_unknown_names() -> None:
         pliant.compile(plain, options={"recompile_limt": 3})
     with pytest.raises(errors.InvalidOptionError, match="recompile_limit"):
         pliant.compile(plain, options={"recompile_limit": "3"})
+    with pytest.raises(errors.InvalidOptionError, match="dynamic of compile.* can't be 'yes'"):
+        pliant.compile(plain, dynamic="yes")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidOptionError, match="max-autotune"):
         pliant.compile(plain, mode="fast")
     with pytest.raises(errors.UnknownLogError, match="did you mean 'guards'"):

@@ -11,10 +11,13 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pliant._native import Dispatcher
 from pliant.capture.value import Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
-from pliant.capture.values.objects import Cell, Instance
+from pliant.capture.values.objects import Cell, Instance, Opaque
+from pliant.fake import kind_without_fake
 from pliant.guards.guard import GuardKind
 from pliant.guards.source import ClosureCell, DictItem, Member, SeqItem, Source
 
@@ -237,7 +240,7 @@ def called(trace: Trace, value: Value) -> str:
 
 
 def named(value: Value) -> str:
-    """How to call a callable in a message."""
+    """How to call a callable, or what is given to one, in a message."""
     if isinstance(value, FunctionValue):
         return value.qualname
     if isinstance(value, BuiltinMethod):
@@ -249,4 +252,8 @@ def named(value: Value) -> str:
         if isinstance(real, types.BuiltinFunctionType) and module is not None:
             name = real.__name__  # not `_VariableFunctionsClass.cat`
         return name if module in (None, "builtins") else f"{module}.{name}"
-    return f"a {value.python_type().__name__}"
+    shown = f"a {value.python_type().__name__}"
+    if isinstance(value, Opaque) and isinstance(value.real, torch.Tensor):
+        kind = kind_without_fake(value.real)
+        return shown if kind is None else f"{shown} ({kind})"
+    return shown

@@ -69,3 +69,11 @@ def test_views_of_integers_that_require_grad():
     assert ours.equal(eager)
     assert ours.requires_grad == eager.requires_grad
     assert pliant.counters["fallbacks"] == 0
+
+
+def test_a_break_names_the_kind():
+    def f(sparse, x):
+        return torch.sparse.mm(sparse, x) + 1
+
+    with pytest.raises(pliant.errors.GraphBreakError, match=r"mm on a Tensor \(sparse\)"):
+        pliant.compile(f, fullgraph=True)(torch.eye(3).to_sparse(), torch.ones(3, 3))
