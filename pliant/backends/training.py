@@ -179,13 +179,15 @@ class TrainingCompiler:
 class OtherSizes:
     """Called where the code of a joint graph refuses. If that is because of what gradient formulas
     suppose of sizes, the graph is compiled once more for those at hand: once for each set of sizes
-    that are 0 or 1, and once for others. PyTorch runs what is left."""
+    that are 0 or 1, or that the formulas need to know (the length of a recurrent network, which is
+    unrolled), and once for others. PyTorch runs what is left, and an event says so."""
 
     compiler: TrainingCompiler
     eager: Callable[..., Any]
     supposed: tuple[Cond, ...]
     sizes: Mapping[Any, tuple[int, int]]
     variants: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+    is_told: bool = False  # that there are too many
 
     def __call__(self, *inputs: Any) -> Any:
         sizes = {symbol: inputs[at].size(dim) for symbol, (at, dim) in self.sizes.items()}
@@ -194,11 +196,21 @@ class OtherSizes:
             return self.eager(*inputs)
         # Gradient formulas treat sizes of 0 and 1 specially (broadcasting, means of nothing); a
         # variant for other sizes serves all of them.
-        small = tuple([(symbol, size) for symbol, size in sizes.items() if size < 2])
-        if small not in self.variants and len(self.variants) < MOST_VARIANTS:
-            self.variants[small] = self.eager  # also for what is called meanwhile
-            self.variants[small] = isolated(COMPILATION, [], self._variant, inputs, sizes)
-        return self.variants.get(small, self.eager)(*inputs)
+        known = self._known_to_formulas()
+        key = tuple([(symbol, n) for symbol, n in sizes.items() if n < 2 or symbol in known])
+        if key not in self.variants and len(self.variants) < MOST_VARIANTS:
+            self.variants[key] = self.eager  # also for what is called meanwhile
+            self.variants[key] = isolated(COMPILATION, [], self._variant, inputs, sizes)
+        elif key not in self.variants and not self.is_told:
+            self.is_told = True
+            reason = f"gradients for more than {MOST_VARIANTS} sets of sizes"
+            events.emit(events.NotGenerated(function=self.compiler.name, reason=reason))
+        return self.variants.get(key, self.eager)(*inputs)
+
+    def _known_to_formulas(self) -> set[Any]:
+        """Symbols of which the formulas suppose that they are some number."""
+        equations = [c.symbols for c in self.supposed if c.op == "eq0"]
+        return {symbol for symbols in equations if len(symbols) == 1 for symbol in symbols}
 
     def _is_due_to(self, sizes: Mapping[Any, int]) -> bool:
         decidable = [c for c in self.supposed if c.symbols <= sizes.keys()]

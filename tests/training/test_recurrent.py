@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import pliant
+from pliant.backends.training import MOST_VARIANTS
 from pliant.base import events
 from tests.training.gradients_of import compare, outcome
 
@@ -73,6 +74,28 @@ def test_lengths_that_vary(form) -> None:
     sizes = [(5, 3, 4), (7, 4, 4), (4, 6, 4), (9, 2, 4)]
     trains_as_eager(Around(nn.LSTM, **form), sizes, True)
     assert events.counters["compilations"] == 1
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN])
+def test_lengths_of_what_is_unrolled(kind) -> None:
+    """Each has code of its own, up to a limit that is told."""
+    net = kind(2, 3)
+    compiled = pliant.compile(lambda x: net(x)[0], backend="llvm", dynamic=True)
+
+    def is_compiled(length):
+        x = torch.randn(length, 2, 2)
+        parameters = list(net.parameters())
+        ours, eager = compiled(x), net(x)[0]
+        torch.testing.assert_close(ours, eager)
+        gradients = [torch.autograd.grad(result.sum(), parameters) for result in (ours, eager)]
+        torch.testing.assert_close(*gradients)
+        return type(ours.grad_fn).__name__ == "PliantBackward"
+
+    lengths = [*range(2, 2 + MOST_VARIANTS + 1), 3, 2]
+    assert [is_compiled(length) for length in lengths] == [True] * len(lengths)
+    assert events.counters["not_generated"] == 0
+    assert [is_compiled(length) for length in (20, 21, 3)] == [False, False, True]
+    assert events.counters["not_generated"] == 1
 
 
 def test_a_state_that_is_given() -> None:
