@@ -231,6 +231,10 @@ def eager_strides(
     sizes are now. `usual`: strides that it is known to give sizes that aren't. None: numbers that
     are in the data leave it open, or there are no such strides."""
     strides = usual
+    if _has_free_strides(layouts, sizes):
+        # Those who look at a later call with sizes of 1 know the call by its sizes.
+        ask_for_ones([n for layout in layouts for n in layout[0]] + list(sizes))
+        strides = usual = None
     try:
         strides = usual or supposed.for_larger_sizes(algorithm, layouts, sizes)
         # Strides of an empty tensor are looked at by nobody but the user; `SmallSizes` compares
@@ -253,6 +257,17 @@ def eager_strides(
             return usual
         ask_for_ones([n for layout in layouts for n in layout[0]] + list(sizes), others=True)
         return supposed.for_larger_sizes(algorithm, layouts, sizes)
+
+
+def _has_free_strides(layouts: Sequence[Any], sizes: tuple[Any, ...]) -> bool:
+    """Whether a dimension of size 1 has a stride that is a symbol of its own, which doesn't follow
+    from the sizes."""
+    pairs = [pair for layout in layouts for pair in zip(*layout, strict=True)]
+    strides = [stride for n, stride in pairs if type(stride) is not int and hint(n) == 1]
+    if not strides:
+        return False
+    known = [n.node.expr.symbols for n in (*[n for n, _ in pairs], *sizes) if type(n) is not int]
+    return any(not stride.node.expr.symbols <= frozenset().union(*known) for stride in strides)
 
 
 def _are_now(strides: tuple[Any, ...] | None, now: tuple[int, ...] | None) -> bool:

@@ -224,3 +224,16 @@ def test_kernels_that_trust_indices_are_not_run_on_made_up_ones(monkeypatch) -> 
     given = (factored, pivots, torch.ones(1, 2))
     ours = pliant.compile(function, backend="eager", dynamic=True)(*given)
     assert ours.stride() == function(*given).stride() and not ran
+
+
+@pytest.mark.parametrize("operation", [torch.add, torch.special.xlog1py])
+def test_a_stride_of_a_size_of_1_that_varies_by_itself(operation):
+    """The stride is a symbol from the second compilation on; the sizes don't tell it."""
+
+    def f(a, b):
+        return operation(a, b)
+
+    compiled = pliant.compile(f, dynamic=True)
+    for sizes, strides in [((1, 1, 2), (1, 1, 1)), ((1, 2, 2), (4, 1, 2)), ((1, 2, 2), (1, 1, 2))]:
+        a, b = strided(sizes, strides), torch.ones(sizes)
+        assert compiled(a, b).stride() == f(a, b).stride()
