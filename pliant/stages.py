@@ -143,7 +143,9 @@ class Captured:
     speculations: tuple[
         tuple[str, bool], ...
     ] = ()  # branches on data, and whether they were speculated
+    saved: str | None = None  # the residual variable that has what a graph may have to put back
     rerunnable: bool = True  # if the graph fails at run time, running the function anew is the same
+    undoable: bool = False  # so it is if no node that is final has run
     only_writes: bool = True  # so it is if no node has written to memory from outside
 
     def __str__(self) -> str:

@@ -39,12 +39,22 @@ def _forget(key: int, forget: Callable[[], object] | None) -> None:
 
 def raised_at(error: BaseException, code: CodeType, line: int) -> bool:
     """Whether the error came out of the given line of the outermost activation of `code`."""
+    entry = _outermost(error, code)
+    return entry is not None and entry.tb_lineno == line
+
+
+def local_of(error: BaseException, code: CodeType, name: str) -> Any:
+    """A local variable of the outermost activation of `code` that the error came out of."""
+    entry = _outermost(error, code)
+    assert entry is not None
+    return entry.tb_frame.f_locals[name]
+
+
+def _outermost(error: BaseException, code: CodeType) -> TracebackType | None:
     entry = error.__traceback__
-    while entry is not None:
-        if entry.tb_frame.f_code is code:
-            return entry.tb_lineno == line
+    while entry is not None and entry.tb_frame.f_code is not code:
         entry = entry.tb_next
-    return False
+    return entry
 
 
 def rewrite(error: BaseException) -> BaseException:

@@ -8,5 +8,8 @@ element by element until one does."""
 WHOLLY: Final = "wholly"
 PARTLY: Final = "partly"
 
+FINAL: Final = "final"
+"""The first node with this key does what nobody can put back if a later one fails."""
+
 RAISES: Final = "raises"
 """Under this key a node has whether its call may raise because of the numbers in a tensor."""

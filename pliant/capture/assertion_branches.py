@@ -53,8 +53,10 @@ def add_test(trace: Trace, frame: Frame, value: Value, expected: bool, text: str
 def note_assertion(trace: Trace, frame: Frame, cause: Break) -> None:
     """The graph will test something here, and the function has to be run again if it fails. Where
     that can't be, this is the break instead."""
-    trace.graph_effects.guarded = True
-    trace.graph_effects.assertion_branches.append((frame.step, cause.at(trace.stack())))
+    effects = trace.graph_effects
+    effects.guard()
+    branches = effects.late_assertions if effects.final else effects.assertion_branches
+    branches.append((frame.step, cause.at(trace.stack())))
 
 
 def only_raises(frame: Frame, index: int) -> bool:

@@ -176,8 +176,9 @@ class Attempt:
     def _finisher(self) -> Finisher:
         effects = self.trace.graph_effects
         # If an assertion fails, the function is run again. What can't be undone would happen twice.
-        if effects.assertion_branches and effects.other:
-            raise Restart(*effects.assertion_branches[0])
+        late = [*effects.assertion_branches * effects.other, *effects.late_assertions]
+        if late:
+            raise Restart(*late[0])
         name, parameters = self.function.__name__, parameter_names(self.function.__code__)
         return Finisher(self.trace, name, parameters, self.state)
 

@@ -5,6 +5,9 @@ If a graph fails at run time (an index out of range, a matrix that is not invert
 the function anew, so that the program's own handlers see the exception. This needs two things of a
 graph that contains part of a `try` block: operations there stay even if nothing needs their result,
 and whatever the graph writes can be put back as it was.
+
+A graph that calls `backward` has a part at its end that can't be undone: what is written behind
+`backward` (parameters, the state of an optimizer) is too much to be saved in each call.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import torch
 from torch import fx
 
 from pliant.base.values import dataclass
-from pliant.base.writes import PARTLY, RAISES, WHOLLY, WRITES
+from pliant.base.writes import FINAL, PARTLY, RAISES, WHOLLY, WRITES
 from pliant.bytecode.tables import OPCODES, Role, opcodes_with
 from pliant.capture.torch_state import WRITERS
 from pliant.capture.value import NULL, Break, Lazy, Value
@@ -38,20 +41,55 @@ class GraphEffects:
 
     outside: set[int] = field(default_factory=set)  # storages that were there before
     memory: set[int] = field(default_factory=set)  # storages written
+    early: set[int] = field(default_factory=set)  # those written while all could be put back
     random: bool = False
-    other: bool = False  # something that can't be put back
+    other: bool = False  # something that can't be put back, at any time
     backward: bool = False  # the engine of autograd has run
+    # The leaves whose gradients it sets, by its calls; and those whose gradients are saved.
+    graded: dict[fx.Node, list[TensorValue]] = field(default_factory=dict)
+    leaves: list[TensorValue] = field(default_factory=list)
+    final: bool = False  # what has been done by now can't be put back
     hooks: bool = False  # it will call functions of the program that may do anything
     raises: bool = False  # an operation may raise because of the numbers in a tensor
     guarded: bool = False  # an operation is in a part of the program that handles failures
     # Branches on data that the graph tests: the step of each, and the break it would be.
     assertion_branches: list[tuple[int, Break]] = field(default_factory=list)
+    late_assertions: list[tuple[int, Break]] = field(default_factory=list)  # those that must be it
     # Branches on data, and whether they are speculated on; None: there is no speculation.
     speculated: dict[str, bool] | None = None
 
     def __bool__(self) -> bool:
         """A tensor that was made on the way is gone if the graph fails, whatever is in it."""
-        return self._wrote or self.random or self.other
+        return self._wrote or self.random or self.backward or self.other
+
+    def note_write(self, node: fx.Node, written: set[int], how: str) -> None:
+        """The node writes to this memory, some of which is from outside."""
+        self.memory |= written
+        if not written.isdisjoint(self.outside):
+            node.meta[WRITES] = how
+            if self.backward and not self.final:
+                self.final = node.meta[FINAL] = True
+        if not self.final:
+            self.early |= written
+
+    def note_backward(self, node: fx.Node, leaves: list[TensorValue], written: set[int]) -> None:
+        """The node sets the gradients of leaves, and adds to those that are in this memory."""
+        self.backward = True
+        self.note_write(node, written, PARTLY)
+        node.meta[WRITES], node.meta[FINAL] = PARTLY, True
+        if not self.final:
+            self.graded[node] = [leaf for leaf in leaves if leaf.source is not None]
+
+    def guard(self) -> None:
+        """The function may have to be run again if the graph fails here."""
+        if self.final:
+            return
+        self.guarded = True
+        # Only now: the gradients that are saved can't be freed while the graph runs.
+        for node, leaves in self.graded.items():
+            del node.meta[FINAL]
+            self.leaves += leaves
+        self.graded.clear()
 
     def note_grown(self, fakes: Iterable[Fake]) -> set[int]:
         """Memory from outside that an operation has enlarged is memory from outside: what stood for
@@ -77,8 +115,13 @@ class GraphEffects:
     def undoable(self) -> bool:
         """Whether the residual code is to undo it: where the program may handle a failure, and
         where that is cheap, so that the error and the effects before it are those of Python."""
-        cheap = self.raises and not self._wrote
+        cheap = self.raises and not self._wrote and not self.backward
         return (self.guarded or cheap) and not self.other and bool(self)
+
+    @property
+    def rerunnable(self) -> bool:
+        """Whether nothing is left of what the graph has done, wherever it fails."""
+        return (self.undoable or not self) and not self.final and not self.graded
 
 
 def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> None:
@@ -87,12 +130,11 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
     if result.mutated or result.random:
         written = {fake.untyped_storage()._cdata for fake in result.mutated}
         written |= graph_effects.note_grown(result.mutated)
-        graph_effects.memory |= written
         graph_effects.random |= result.random
-        if not written.isdisjoint(graph_effects.outside):
-            # With several tensors it may have written to the first when it fails at the second.
-            node.meta[WRITES] = PARTLY if result.raises or len(written) > 1 else WHOLLY
-        elif not result.random:
+        # With several tensors it may have written to the first when it fails at the second.
+        how = PARTLY if result.raises or len(written) > 1 else WHOLLY
+        graph_effects.note_write(node, written, how)
+        if WRITES not in node.meta and not result.random:
             trace.graph.note_own_write(node, written)
     elif effect and node.target not in WRITERS:
         graph_effects.other = True
@@ -104,7 +146,7 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
         trace.graph.keep(node)
         specialise_empty((result.value, result.mutated))  # loops over nothing would check nothing
     if is_guarded(trace.frames):
-        graph_effects.guarded = True
+        graph_effects.guard()
         trace.graph.keep(node)
 
 
@@ -114,12 +156,12 @@ def _raises_at_once(result: Any) -> bool:
 
 
 def written_inputs(trace: Trace) -> list[TensorValue]:
-    """The tensors from outside that the graph writes to."""
+    """The tensors from outside that the graph writes to, as far as that can be undone."""
     return [
         value
         for value in trace.tensors.values()
         if value.source is not None
-        and value.fake.untyped_storage()._cdata in trace.graph_effects.memory
+        and value.fake.untyped_storage()._cdata in trace.graph_effects.early
     ]
 
 

@@ -57,6 +57,7 @@ class Finisher:
         self.resumes: list[ResumeTarget] = []
         self.broken: BreakInfo | None = None
         self.where: dict[int, tuple[Position, ...]] = {}
+        self.saved: str | None = None  # the variable that has what the graph may write
 
     # ---- the three ends
 
@@ -287,7 +288,7 @@ class Finisher:
             parameters=self.parameters,
             graph=None if graph is None else graph_data(graph, shapes, inputs, self.externals),
             graph_name=graph_name,
-            graph_line=len(comments) + drawing + 2 + (2 if trace.graph_effects.undoable else 0),
+            graph_line=len(comments) + drawing + 2 + (1 if self.saved else 0),
             guards=guards_data(guards, self.externals),
             slots=data(tuple(emit.slots)),
             residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
@@ -298,7 +299,9 @@ class Finisher:
             symbols=data(tuple(trace.sizes.provenance())),
             assumptions=trace.sizes.assumptions(),
             speculations=tuple((trace.graph_effects.speculated or {}).items()),
-            rerunnable=trace.graph_effects.undoable or not trace.graph_effects,
+            saved=self.saved,
+            rerunnable=trace.graph_effects.rerunnable,
+            undoable=trace.graph_effects.undoable,
             only_writes=trace.graph_effects.only_writes,
         )
         bindings = Bindings(
@@ -335,7 +338,7 @@ class Finisher:
         return [f"    {setter}({enabled})"]
 
     def _graph_call(self, graph_name: str) -> list[str]:
-        """The lines that call the graph, and undo what it wrote if it fails where that matters."""
+        """The lines that call the graph, and save what it writes where a failure has to undo it."""
         emit, trace = self.emit, self.trace
         inputs = [self._graph_input(entry) for entry in trace.graph.inputs]
         if trace.overrides.outer_modes or self.state.function_modes:  # the program was asked before
@@ -344,17 +347,15 @@ class Finisher:
         call = f"{results}= " * bool(results) + f"{graph_name}({', '.join(inputs)})"
         if not trace.graph_effects.undoable:
             return [f"    {call}"]
-        written = [emit.expression(value) for value in written_inputs(trace)]
-        saved = emit.fresh("saved")
-        state = ["random=True"] if trace.graph_effects.random else []
-        return [
-            f"    {saved} = {emit.helper('SavedInputs')}({', '.join([*written, *state])})",
-            "    try:",
-            f"        {call}",
-            "    except BaseException:",
-            f"        {saved}.put_back()",
-            "        raise",
-        ]
+        arguments = [emit.expression(value) for value in written_inputs(trace)]
+        arguments += ["random=True"] if trace.graph_effects.random else []
+        leaves = "".join(f"{emit.expression(leaf)}, " for leaf in trace.graph_effects.leaves)
+        arguments += [f"leaves=({leaves})"] if leaves else []
+        if not arguments:
+            return [f"    {call}"]
+        self.saved = emit.fresh("saved")
+        saving = f"{self.saved} = {emit.helper('SavedInputs')}({', '.join(arguments)})"
+        return [f"    {saving}", f"    {call}"]
 
     def _graph_input(self, entry: GraphInput) -> str:
         slot = self.emit.slot(entry.source)

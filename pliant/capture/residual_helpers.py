@@ -6,7 +6,7 @@ from __future__ import annotations
 import abc
 import sys
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -125,9 +125,15 @@ def without_modes(graph: Any, *inputs: Any) -> Any:
 class SavedInputs:
     """What a graph may write, as it was before: for when the graph fails half-way."""
 
-    __slots__ = ("copies", "cuda", "layouts", "random", "tensors")
+    __slots__ = ("copies", "cuda", "gradients", "layouts", "random", "tensors")
 
-    def __init__(self, *tensors: torch.Tensor, random: bool = False) -> None:
+    def __init__(
+        self,
+        *tensors: torch.Tensor,
+        random: bool = False,
+        leaves: Sequence[torch.Tensor] = (),
+    ) -> None:
+        self.gradients = [(leaf, leaf.grad) for leaf in leaves]
         with torch.no_grad(), torch._C.DisableTorchFunction():
             self.layouts = [(t, t.size(), t.stride(), t.storage_offset()) for t in tensors]
             self.tensors = [_each_element_once(tensor) for tensor in tensors]
@@ -144,6 +150,8 @@ class SavedInputs:
                     tensor.as_strided_(size, stride, offset)
             for tensor, copy in zip(self.tensors, self.copies, strict=True):
                 tensor.copy_(copy)
+        for leaf, gradient in self.gradients:
+            leaf.grad = gradient
         if self.random is not None:
             torch.set_rng_state(self.random)
         if self.cuda is not None:

@@ -172,14 +172,12 @@ class Sizes:
     def _run_again_if_it_fails(self) -> None:
         """What the graph writes is saved for that. Behind an effect that can't be undone, the
         graph ends instead."""
-        trace = self.trace
-        trace.graph_effects.guarded = True
+        trace, effects = self.trace, self.trace.graph_effects
+        effects.guard()
         # `Attempt._finisher` breaks the graph at this step if it comes to that.
-        if trace.graph_effects.other and trace.frames:
+        if (effects.other or effects.final) and trace.frames:
             cause = Break("data-dependent-number", f"{trace.asker()}, which assumes a size")
-            trace.graph_effects.assertion_branches.append(
-                (trace.frames[-1].step, cause.at(trace.stack()))
-            )
+            effects.late_assertions.append((trace.frames[-1].step, cause.at(trace.stack())))
 
     def as_assumed(self, node: fx.Node, result: torch.Tensor) -> fx.Node:
         """Under the policy "torch" a result has the shape that was assumed, come what may."""

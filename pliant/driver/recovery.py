@@ -46,11 +46,13 @@ def handle(
         # next has to see the program's state before the call.
         rerun.restore(bindings.undo, graph, error)
         failed = _wrong_answer(captured, error)
+        unchanged = captured.rerunnable or failed is not None
+        unchanged = unchanged or (captured.undoable and graphs.is_before_final(graph, error))
+        if unchanged and captured.saved is not None:
+            tracebacks.local_of(error, code, captured.saved).put_back()
         if failed is not None:
             return _run_other_case(dispatcher, entry, values, failed, compile_case)
-        unchanged = captured.rerunnable or (
-            captured.only_writes and graphs.wrote_nothing(graph, error)
-        )
+        unchanged = unchanged or (captured.only_writes and graphs.wrote_nothing(graph, error))
         if unchanged and _may_run_again(error) and not _has_observers():
             # Otherwise the original error is raised: a second run would repeat what the first one
             # did.

@@ -13,8 +13,9 @@ import torch
 from torch import fx
 
 from pliant.base import tracebacks
+from pliant.base.checks import check_truth
 from pliant.base.position import Position
-from pliant.base.writes import PARTLY, WRITES
+from pliant.base.writes import FINAL, PARTLY, WRITES
 
 FUNCTION: Final = "function"
 
@@ -66,6 +67,21 @@ def wrote_nothing(graph: fx.GraphModule, error: BaseException) -> bool:
         return False
     nodes = list(graph.graph.nodes)
     return nodes[at].meta.get(WRITES) != PARTLY and not any(WRITES in n.meta for n in nodes[:at])
+
+
+def is_before_final(graph: fx.GraphModule, error: BaseException) -> bool:
+    """Whether `error` came out of the graph before what nobody can put back. A backend may run the
+    graph by code of its own; then it is known of tests, which are all made before."""
+    at = _failed_at(graph, error)
+    nodes = list(graph.graph.nodes)
+    if at is None:
+        tests = [str(node.args[TESTS[node.target]]) for node in nodes if node.target in TESTS]
+        return any(text in str(error) for text in tests)
+    return not any(FINAL in node.meta for node in nodes[: at + 1])
+
+
+TESTS: Final[dict[Any, int]] = {check_truth: 2, torch._assert_async: 1}
+"""Nodes that test data, and which of their arguments is the text of the error."""
 
 
 def values_at(graph: fx.GraphModule, error: BaseException) -> list[Any]:

@@ -170,34 +170,20 @@ def test_clipping() -> None:
 
 
 def test_clipping_that_looks_at_the_norm() -> None:
-    """It breaks the graph, within `no_grad`. Both parts are compiled."""
-
-    def train(compiles: bool):
-        torch.manual_seed(0)
-        model = network().eval()
+    def make(model):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-        def step(x):
+        def step(x, y):
             optimizer.zero_grad()
-            model(x).sum().backward()
+            F.mse_loss(model(x), y).backward()
             clip = torch.nn.utils.clip_grad_norm_
             norm = clip(model.parameters(), 0.1, error_if_nonfinite=True)
             optimizer.step()
             return norm
 
-        run = pliant.compile(step, backend="llvm") if compiles else step
-        norms = [run(torch.full((4, 3), float(n))) for n in range(3)]
-        assert torch.is_grad_enabled()
-        with pytest.raises(RuntimeError, match="non-finite"):
-            run(torch.full((4, 3), float("nan")))
-        return [*norms, *[p.detach().clone() for p in model.parameters()]]
+        return step
 
-    theirs = train(False)
-    events.counters.reset()
-    mine = train(True)
-    assert events.counters["not_generated"] == 0
-    for a, b in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    check(make)
 
 
 SCHEDULERS = {

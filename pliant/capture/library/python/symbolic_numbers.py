@@ -107,7 +107,8 @@ class SymbolicOperation:
         node = sizes.nodes.node(result)
         if isinstance(node, fx.Node):
             self.trace.graph.keep(node)
-        self.trace.graph_effects.guarded |= is_guarded(self.trace.frames)
+        if is_guarded(self.trace.frames):
+            self.trace.graph_effects.guard()
         for cond in self.unsure:
             self.env.check(cond, f"{self.function.__name__} needs {cond}")
         sizes.emit_checks()
@@ -193,7 +194,8 @@ def item_at(trace: Trace, items: list[Value], index: Number) -> Value | None:
     if choose is None or env.known(in_range) is False:
         return None
     if env.known(in_range) is None:
-        trace.graph_effects.guarded |= is_guarded(trace.frames)
+        if is_guarded(trace.frames):
+            trace.graph_effects.guard()
         env.check(in_range, f"an index of {len(items)} items")
         trace.sizes.emit_checks()
     place = exprs.mod(position, integer(len(items)))

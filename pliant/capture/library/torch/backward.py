@@ -18,6 +18,7 @@ from torch import fx
 from torch.autograd.function import BackwardCFunction
 
 from pliant.base.values import dataclass
+from pliant.base.writes import WHOLLY, WRITES
 from pliant.capture.failures import program_handles
 from pliant.capture.library.torch.bodies import follow_aside
 from pliant.capture.model import get_attribute
@@ -155,10 +156,11 @@ def backward(
     about_to_write(trace, torch.autograd.backward, result.mutated)
     trace.changes += 1
     trace.writes_tensors = True
-    trace.graph_effects.other = trace.graph_effects.backward = True
-    trace.graph.operation(
+    node = trace.graph.operation(
         torch.autograd.backward, tuple(p[0] for p in pairs), {}, trace.stack(), True
     )
+    written = {fake.untyped_storage()._cdata for fake in result.mutated}
+    trace.graph_effects.note_backward(node, leaves, written)
     take_gradients(trace, leaves)
     return NONE
 
@@ -195,7 +197,8 @@ def _settle(trace: Trace, leaf: TensorValue) -> Any:
     outside = held is not None and held.source is not None
     if "grad" in leaf.written or outside:  # what `backward` adds to is an input of the graph
         leaf.written.pop("grad", None)
-        trace.graph.operation(setattr, (leaf.node, "grad", node), {}, trace.stack(), True)
+        args = (leaf.node, "grad", node)
+        trace.graph.operation(setattr, args, {}, trace.stack(), True).meta[WRITES] = WHOLLY
     leaf.fake.grad = fake
     return fake
 

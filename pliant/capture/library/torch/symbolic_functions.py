@@ -98,7 +98,8 @@ def assert_condition(
     env, sizes = trace.sizes.env, trace.sizes
     open_question = env.known(cond) is None and env.hint(cond) is not False
     if open_question:
-        trace.graph_effects.guarded |= is_guarded(trace.frames)
+        if is_guarded(trace.frames):
+            trace.graph_effects.guard()
         if test is not checks.check:  # which the environment adds by itself
             args = (sizes.nodes.node(cond), text)
             trace.graph.operation(test, args, {}, trace.stack(), True)

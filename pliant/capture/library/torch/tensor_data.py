@@ -13,6 +13,7 @@ import torch
 from torch.distributions import utils as distribution_utils
 
 from pliant.base.devices import CPU
+from pliant.capture.assertion_branches import note_assertion
 from pliant.capture.library.python.numbers import make_float, make_int
 from pliant.capture.library.torch.bodies import record_body_call
 from pliant.capture.library.torch.tensor_subclasses import alias
@@ -36,7 +37,9 @@ def is_all_true(trace: Trace, tensor: Value) -> Value:
     module = trace.frames[-1].globals.get("__name__", "") if trace.frames else ""
     if not str(module).startswith("torch.distributions") or not isinstance(result, TensorValue):
         return result
-    trace.graph_effects.guarded = True
+    note_assertion(
+        trace, trace.frames[-1], Break("data-dependent-branch", "a distribution's check")
+    )
     text = "a value within the constraints of a distribution"
     trace.graph.operation(torch._assert_async, (result.node, text), {}, trace.stack(), True)
     return TRUE

@@ -62,7 +62,7 @@ def test_nothing_is_saved_to_be_put_back(name, kind):
     residual = [
         events.render(event.source) for event in sources if isinstance(event, events.ResidualMade)
     ]
-    assert residual and not any("put_back" in text for text in residual)
+    assert residual and not any("SavedInputs" in text for text in residual)
 
 
 def test_names_do_not_depend_on_what_a_parameter_holds():
