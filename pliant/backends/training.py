@@ -39,6 +39,7 @@ from pliant.graph.partition import (
     partition,
 )
 from pliant.graph.partition_report import recomputed_bytes, report_partition, saved_bytes
+from pliant.graph.rematerialize import rematerialize
 from pliant.graph.softmax import split_softmax
 from pliant.graph.whole_step import trace_whole_step
 from pliant.runtime.differentiable import Backward, Differentiable, ForwardLayout
@@ -121,6 +122,7 @@ class TrainingCompiler:
         with torch._C.DisableTorchFunction():
             step, env = trace_whole_step(self.gm, self.shapes, examples)
         simplify(step.function, self.target, env.expect)
+        rematerialize(step.function)  # behind CSE, which would merge it with what was computed
         eager = self._eager(self.gm.forward)
         # Strides are compared of what the graph returns. Most steps return a loss, which has none.
         returned = step.function.outputs[: step.outputs]

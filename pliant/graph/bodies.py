@@ -142,6 +142,8 @@ def run_checkpoint(run: Any, node: fx.Node) -> Any:
     graded = any(t.requires_grad for t in results_in(args)) and torch.is_grad_enabled()
     if saves is None or options.get("debug") or (options["use_reentrant"] and not graded):
         return NotImplemented  # it tells something when it runs
+    if options["use_reentrant"] and any(t.grad_fn is not None for t in results_in(lifted)):
+        raise NotFunctionalized("a reentrant checkpoint, which uses up a history around it")
     function = run.functionalizer.function
     first, writes = len(function.nodes), dict(function.times)
     result = run_body(run, body, (*args, *lifted), named)

@@ -112,7 +112,7 @@ class Prices:
     def _recompute_call(self, node: Node, result: Tensor) -> float:
         """A matrix product takes as many multiplications as the root of the sizes' product."""
         # (m, k) times (k, n) has mk, kn and mn elements; the root of their product is mkn.
-        counts = sorted([self.elements(t) for t in (result, *_operands(node))])
+        counts = sorted([self.elements(t) for t in (result, *operands_of(node))])
         product = math.sqrt(math.prod(counts[-3:])) if len(counts) > 2 else 0.0
         return max(RECOMPUTE * sum(counts), RECOMPUTE_MATMUL * product)
 
@@ -195,7 +195,7 @@ def depends_on_written(joint: Joint, late: Collection[Node]) -> bool:
     # The values from before the write: where an input is read afterwards, its new value is meant.
     affected: set[Tensor] = {function.inputs[at] for at in function.writes}
     for node in function.nodes:
-        if not affected.isdisjoint(_operands(node)):
+        if not affected.isdisjoint(operands_of(node)):
             if node in late:
                 return True
             # (What a batch norm returns first doesn't depend on the statistics that it updates.)
@@ -214,7 +214,7 @@ def _dependent(joint: Joint) -> set[Node]:
     tensors: set[Tensor] = set(joint.tangents)
     nodes: set[Node] = set()
     for node in joint.function.nodes:
-        if not tensors.isdisjoint(_operands(node)):
+        if not tensors.isdisjoint(operands_of(node)):
             nodes.add(node)
             tensors.update(node.results)
     return nodes
@@ -225,11 +225,11 @@ def _note_recomputed(early: Sequence[Node]) -> None:
     the part that needs no tangent."""
     for node in early:
         if node.recompute is None:
-            makers = [t.node for t in _operands(node) if t.node is not None]
+            makers = [t.node for t in operands_of(node) if t.node is not None]
             node.recompute = any(maker.recompute for maker in makers) or None
 
 
-def _operands(node: Node) -> list[Tensor]:
+def operands_of(node: Node) -> list[Tensor]:
     """What it reads. A write into memory also reads what was there, and the steps that replace it
     where it can't be done in place read operands of their own."""
     operands = tensors_in((node.args, node.kwargs))
@@ -246,7 +246,7 @@ def _read_by(joint: Joint, late: set[Node]) -> set[Tensor]:
     inner: set[Tensor] = set()  # results that only the steps of a write see
     read: set[Tensor] = set()
     for node in late:
-        read.update(_operands(node))
+        read.update(operands_of(node))
         if node.put is not None:
             inner.update(t for step in node.put.otherwise or () for t in step.results)
     gradients = joint.function.outputs[joint.outputs :]
@@ -277,7 +277,7 @@ def _chosen(
         network.edge(SOURCE, tensor)  # an input can only be saved
     constants = function.constants
     for node in early:
-        operands = [t for t in _operands(node) if t not in constants]
+        operands = [t for t in operands_of(node) if t not in constants]
         for result in node.results:
             # Cutting this edge is computing the result again; then its operands have to be there,
             # which the edges from them see to.
@@ -303,7 +303,7 @@ def _read_by_calls(nodes: Iterable[Node]) -> set[Tensor]:
     """What calls of PyTorch among these read, in memory."""
     read: set[Tensor] = set()
     for node in nodes:
-        for tensor in _operands(node) if _is_call(node) else ():
+        for tensor in operands_of(node) if _is_call(node) else ():
             # A view costs nothing: what is in memory is what it is of.
             while tensor.node is not None and (tensor.node.view or is_whole_write(tensor.node)):
                 tensor = tensor.node.args[0]
@@ -326,7 +326,7 @@ def _needed(
     for node in reversed(nodes):
         if not missing.isdisjoint(node.results):
             needed.append(node)
-            missing.update(t for t in _operands(node) if t not in available)
+            missing.update(t for t in operands_of(node) if t not in available)
     return needed[::-1]
 
 
@@ -342,7 +342,9 @@ def delayed(nodes: Sequence[Node]) -> list[Node]:
         waiting = [] if node.recompute else [node]
         while waiting:
             first = waiting[-1]
-            before = [makers[t] for t in _operands(first) if t in makers and makers[t] not in order]
+            before = [
+                makers[t] for t in operands_of(first) if t in makers and makers[t] not in order
+            ]
             if before:
                 waiting += before
             else:
@@ -445,7 +447,7 @@ def _numbers(joint: Joint, values: Sequence[Tensor]) -> list[Any]:
     """The symbols of the backward that can't be read from the sizes of its inputs."""
     symbols: dict[Any, None] = {}
     for node in joint.function.nodes:
-        for tensor in (*_operands(node), *node.results):
+        for tensor in (*operands_of(node), *node.results):
             for number in (*tensor.sizes, *tensor.strides, tensor.offset):
                 symbols.update(dict.fromkeys(number.symbols))
         symbols.update(dict.fromkeys(symbols_in((node.args, node.kwargs))))
@@ -511,7 +513,7 @@ class _Backward:
 
     def _late(self, node: Node) -> None:
         """A node that needs tangents. All are linear in them: of zeros comes zero."""
-        arriving: Sequence[Tensor] = [t for t in _operands(node) if t in self.dependent]
+        arriving: Sequence[Tensor] = [t for t in operands_of(node) if t in self.dependent]
         if node.gradient is not None:  # a function of the program is called as a whole, or not
             arriving = [t for t in node.gradient.arriving if t in self.dependent]
             if 0 < sum([t in self.zero for t in arriving]) < len(arriving):

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from pliant.base.bodies import BODY_CALLS, BodyCall
 from pliant.base.values import dataclass
 from pliant.fake.tensor import Fake
 from pliant.graph.aliases import NotFunctionalized
@@ -108,11 +107,6 @@ class _StepRun(DifferentiatedRun[WholeStep]):
         nodes = self.functionalizer.function.nodes
         if not any(node.effect or may_raise(node) for node in nodes):
             self.dropped.append(at)
-
-    def _call_body(self, node: fx.Node) -> Any:
-        if BODY_CALLS.get(node.target) is BodyCall.CHECKPOINT:
-            raise NotFunctionalized("a checkpoint in a whole step")  # all would be kept
-        return super()._call_body(node)
 
     def _go_back(self, node: fx.Node) -> None:
         tensors, grads, retain, create, old, inputs = (*self._args(node.args), *[None] * 6)[:6]

@@ -21,6 +21,7 @@ from pliant.base.values import dataclass
 from pliant.base.writes import WHOLLY, WRITES
 from pliant.capture.failures import program_handles
 from pliant.capture.library.torch.bodies import follow_aside
+from pliant.capture.library.torch.targets import is_reentrant
 from pliant.capture.model import get_attribute
 from pliant.capture.native import function
 from pliant.capture.torch_calls import (
@@ -51,6 +52,7 @@ class History:
     leaves: list[TensorValue] = field(default_factory=list)
     functions: list[Any] = field(default_factory=list)  # nodes that run Python code
     outside: bool = False  # it goes on in what was computed outside
+    reentrant: bool = False  # through a checkpoint, which PyTorch refuses for some gradients only
 
 
 def history_of(trace: Trace, roots: list[TensorValue]) -> History:
@@ -67,6 +69,8 @@ def history_of(trace: Trace, roots: list[TensorValue]) -> History:
         reached += [following for following, _ in node.next_functions]
         if hasattr(node, "variable"):
             _add_leaf(trace, history, node.variable)
+        elif is_reentrant(node):
+            history.reentrant = True
         elif isinstance(node, BackwardCFunction) and not made_by_rule(node):
             history.functions.append(node)
     return history
@@ -99,7 +103,7 @@ def _assume_no_hooks(trace: Trace, leaves: list[TensorValue]) -> None:
 
 def starts_with_leaves(trace: Trace, history: History) -> bool:
     """Whether all of it is known: it begins in leaves that have no hooks. Guards keep it so."""
-    if history.outside:
+    if history.outside or history.reentrant:
         return False
     sources = [leaf.real for leaf in history.leaves if leaf.source is not None]
     if any(getattr(real, name) is not None for real in sources for name in HOOKS):
@@ -142,6 +146,8 @@ def backward(
     history = history_of(trace, roots)
     if history.outside or not roots:
         raise Break("tensor-method", f"{NAME} through what was computed outside")
+    if history.reentrant and not _is_none(trace, inputs):
+        raise Break("tensor-method", f"{NAME} into some leaves through a reentrant checkpoint")
     leaves = history.leaves if _is_none(trace, inputs) else chosen_inputs
     if not all(leaf in history.leaves for leaf in leaves):
         raise Break("tensor-method", f"{NAME} into a tensor that is no leaf")

@@ -167,8 +167,39 @@ def checkpoint_on_fakes(
     needs_grad = any(_requires_grad(t) for t in pytree.tree_leaves(args))
     if not options["use_reentrant"]:
         return results
-    like = (lambda t: t.detach().requires_grad_() * 1) if needs_grad else (lambda t: t.detach())
-    return pytree.tree_map_only(torch.Tensor, like, results)
+    if not needs_grad:
+        return pytree.tree_map_only(torch.Tensor, torch.detach, results)
+    # The engine goes through the body within the backward of the checkpoint, up to its arguments
+    # and to the leaves in it. Of other tensors the history would be used up there.
+    whole = all(t.is_leaf for t in lifted if _requires_grad(t))
+    return pytree.tree_map_only(
+        torch.Tensor,
+        lambda t: _Reentrant.apply(t if whole and t.requires_grad else _unknown(t)),
+        results,
+    )
+
+
+def _unknown(tensor: torch.Tensor) -> torch.Tensor:
+    """The same, with a history that nothing is known of."""
+    return tensor.detach().requires_grad_()
+
+
+class _Reentrant(torch.autograd.Function):
+    """A reentrant checkpoint in the history of its results."""
+
+    @staticmethod
+    def forward(ctx: Any, result: torch.Tensor) -> torch.Tensor:
+        return result * 1
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads
+
+
+def is_reentrant(node: Any) -> bool:
+    """Whether a node of autograd stands for a reentrant checkpoint: one that `backward` goes
+    through to all leaves, or not at all."""
+    return getattr(type(node), "_forward_cls", None) is _Reentrant
 
 
 BODY_CALLS[register_hook] = BodyCall.HOOK
