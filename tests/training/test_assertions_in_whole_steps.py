@@ -1,5 +1,5 @@
-"""Whole steps that check data: one graph where nothing that lasts comes before the check, and
-eager's state where the check fails."""
+"""Whole steps that look at data: one graph where nothing that lasts comes before they do, and
+eager's state where the data are not as usual."""
 
 import pytest
 import torch
@@ -150,6 +150,36 @@ def test_gradients_that_are_added_to_end_the_graph() -> None:
 
 def test_parameters_that_are_written_end_the_graph() -> None:
     check(clipped(late=True), graph_breaks=2)
+
+
+def scaled(accumulates=False):
+    """`GradScaler` leaves the optimizer's step out where gradients aren't finite."""
+
+    def make(model, optimizer):
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+
+        def step(x, y, variance):
+            if not accumulates:
+                optimizer.zero_grad()
+            loss = (F.mse_loss(model(x), y, reduction="none") * variance.sqrt()).mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return loss * scaler.get_scale()
+
+        return step
+
+    return make
+
+
+@pytest.mark.parametrize("bad", [(), (3, 4), (0, 1)])
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_a_scaler_leaves_steps_out(backend: str, bad: tuple[int, ...]) -> None:
+    check(scaled(), backend=backend, bad=bad)
+
+
+def test_a_scaler_of_gradients_that_are_added_to() -> None:
+    check(scaled(accumulates=True), graph_breaks=1)
 
 
 def saved(make) -> list[str]:

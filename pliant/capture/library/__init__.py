@@ -64,6 +64,7 @@ MODULES = (
     "torch.flex_attention",
     "torch.forward_ad",
     "torch.graph_objects",
+    "torch.grad_scaler",
     "torch.lazy_modules",
     "torch.module_hooks",
     "torch.parameters",
