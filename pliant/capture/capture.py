@@ -174,11 +174,9 @@ class Attempt:
         return Frame(code, self.function.__globals__, {**variables}, cells)
 
     def _finisher(self) -> Finisher:
-        effects = self.trace.graph_effects
-        # If an assertion fails, the function is run again. What can't be undone would happen twice.
-        late = [*effects.assertion_branches * effects.other, *effects.late_assertions]
-        if late:
-            raise Restart(*late[0])
+        breaks = self.trace.graph_effects.breaks
+        if breaks:
+            raise Restart(*breaks[0])
         name, parameters = self.function.__name__, parameter_names(self.function.__code__)
         return Finisher(self.trace, name, parameters, self.state)
 

@@ -57,6 +57,7 @@ class GraphEffects:
     late_assertions: list[tuple[int, Break]] = field(default_factory=list)  # those that must be it
     # Branches on data, and whether they are speculated on; None: there is no speculation.
     speculated: dict[str, bool] | None = None
+    finite: dict[str, tuple[int, Break]] = field(default_factory=dict)  # that numbers are finite
 
     def __bool__(self) -> bool:
         """A tensor that was made on the way is gone if the graph fails, whatever is in it."""
@@ -110,6 +111,23 @@ class GraphEffects:
     def only_writes(self) -> bool:
         """Whether there are no effects but the writes of nodes that are marked as writing."""
         return not self.random and not self.other
+
+    @property
+    def breaks(self) -> list[tuple[int, Break]]:
+        """The assertions that have to be breaks instead: if one fails, the function is run again,
+        and what can't be undone would happen twice."""
+        early = self.assertion_branches if self.other else []
+        # A break costs less than to save what a graph writes, as a cache, in each call.
+        saves = self._wrote and not self.backward
+        return [*early, *self.late_assertions, *(self.finite.values() if saves else ())]
+
+    @property
+    def speculations(self) -> tuple[tuple[str, bool], ...]:
+        """Those that are given up once they fail. A step of training that is left out, because the
+        loss is not finite, is run by Python, and the next one is as usual."""
+        kept = self.finite if self.backward else ()
+        speculated = self.speculated or {}
+        return tuple([item for item in speculated.items() if item[0] not in kept])
 
     @property
     def undoable(self) -> bool:

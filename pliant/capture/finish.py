@@ -298,7 +298,7 @@ class Finisher:
             broken=self.broken,
             symbols=data(tuple(trace.sizes.provenance())),
             assumptions=trace.sizes.assumptions(),
-            speculations=tuple((trace.graph_effects.speculated or {}).items()),
+            speculations=trace.graph_effects.speculations,
             saved=self.saved,
             rerunnable=trace.graph_effects.rerunnable,
             undoable=trace.graph_effects.undoable,

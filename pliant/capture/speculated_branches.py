@@ -1,17 +1,19 @@
 """Branches on data whose outcome can be told in advance with some confidence.
 
-The one idea: a loop of few rounds is seldom left early (`if done.all(): break`), and a flag that a
-module keeps in a buffer is what it was. So that way is followed, and the graph tests at run time
-that it was the right one. The first time that it was not, the function is compiled anew, and then
-the branch breaks the graph.
+The one idea: a loop of few rounds is seldom left early (`if done.all(): break`), a flag that a
+module keeps in a buffer is what it was, and numbers are finite (`if loss.isnan(): return`). So that
+way is followed, and the graph tests at run time that it was the right one. The first time that it
+was not, the function is compiled anew, and then the branch breaks the graph.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch import fx
 
 from pliant.bytecode.decode import Instruction
 from pliant.bytecode.tables import Role, opcodes_with
@@ -57,7 +59,10 @@ def speculated_way(
     if jumps is None and _is_flag(trace, value):
         assert value.real is not None
         jumps = bool(value.real) is jump_on
-    if jumps is None:
+    truth = truth_if_finite(value.node) if jumps is None else None
+    if truth is not None:
+        jumps = truth is jump_on
+    if jumps is None or trace.graph_effects.final:
         return None
     position = trace.stack()[-1]
     about = f"the truth value of a tensor at {position.file}:{position.line}"
@@ -67,6 +72,8 @@ def speculated_way(
     if not good:
         return None
     add_test(trace, frame, value, jumps is jump_on, about)
+    if truth is not None:
+        trace.graph_effects.finite[about] = trace.graph_effects.assertion_branches[-1]
     return jumps
 
 
@@ -87,3 +94,25 @@ def _is_flag(trace: Trace, value: TensorValue) -> bool:
         return False
     written = value.fake.untyped_storage()._cdata in trace.graph_effects.memory
     return not written and type(value.real) is torch.Tensor and not value.real.is_meta
+
+
+IF_FINITE: Final = {
+    "isfinite": True, "isnan": False, "isinf": False, "isposinf": False, "isneginf": False,
+}  # fmt: skip
+COMBINED: Final[dict[str, Callable[..., bool]]] = {
+    "any": bool, "all": bool,
+    "logical_not": operator.not_, "bitwise_not": operator.not_, "invert": operator.not_,
+    "logical_or": operator.or_, "bitwise_or": operator.or_, "or_": operator.or_,
+    "logical_and": operator.and_, "bitwise_and": operator.and_, "and_": operator.and_,
+}  # fmt: skip
+
+
+def truth_if_finite(node: Any) -> bool | None:
+    """What a test of whether numbers are finite gives if they are. None: it is another test."""
+    if not isinstance(node, fx.Node):
+        return None
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if name not in COMBINED:
+        return IF_FINITE.get(name)
+    operands = [truth_if_finite(operand) for operand in node.all_input_nodes]
+    return None if None in operands else COMBINED[name](*operands)

@@ -155,3 +155,54 @@ def test_a_flag_that_the_function_has_written_is_not_speculated_on():
 
     compiled = pliant.compile(of(model), backend="eager")
     calls(of(same), compiled, *torch.rand(3, 3))
+
+
+def without_nans(x):
+    y = x.sqrt()
+    if torch.isnan(y).any() or y.isinf().any():
+        y = torch.nan_to_num(y, posinf=7.0)
+    return y * 2
+
+
+def left_out(x):
+    if not torch.isfinite(x.sum()):
+        return x.nan_to_num(5.0)
+    return x * 2
+
+
+def both_at_once(x):
+    if ~(x.isnan() | x.isinf()).any():
+        return x * 2
+    return x.nan_to_num(5.0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", [without_nans, left_out, both_at_once])
+def test_numbers_are_finite(function, backend):
+    compiled = pliant.compile(function, backend=backend)
+    good, bad = torch.ones(3), torch.tensor([1.0, float("inf"), float("nan")])
+    outcomes = calls(function, compiled, good, good, bad, good, bad, good)
+    assert outcomes[:2] == [(0, 1)] * 2
+    assert outcomes[2][0] > 0
+    assert outcomes[-1] == outcomes[4]
+
+
+def test_nothing_is_saved_for_numbers_that_are_finite():
+    """A graph that writes to a tensor from outside ends there."""
+    cache = torch.zeros(3)
+
+    def function(x):
+        cache.add_(x)
+        if cache.isnan().any():
+            cache.zero_()
+        return cache * 2
+
+    sources = []
+    with events.listening(
+        lambda event: isinstance(event, events.ResidualMade) and sources.append(event.source)
+    ):
+        compiled = pliant.compile(function, backend="eager")
+        results = [compiled(torch.full((3,), value)).tolist() for value in (1.0, float("nan"), 2.0)]
+    assert results == [[2.0] * 3, [0.0] * 3, [4.0] * 3]
+    assert sources and not any("SavedInputs" in events.render(source) for source in sources)
+    assert events.counters["graph_breaks"] > 0

@@ -182,6 +182,28 @@ def test_a_scaler_of_gradients_that_are_added_to() -> None:
     check(scaled(accumulates=True), graph_breaks=1)
 
 
+@pytest.mark.parametrize("behind_backward", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_steps_without_a_finite_loss_are_left_out(backend: str, behind_backward: bool) -> None:
+    """They are run by Python, and the next one by the graph."""
+
+    def make(model, optimizer):
+        def step(x, y, variance):
+            optimizer.zero_grad()
+            loss = (F.mse_loss(model(x), y, reduction="none") * variance.sqrt()).mean()
+            if not behind_backward and not torch.isfinite(loss):
+                return loss
+            loss.backward()
+            if behind_backward and loss.isnan():
+                return loss
+            optimizer.step()
+            return loss
+
+        return step
+
+    check(make, backend=backend, bad=(1, 4))
+
+
 def saved(make) -> list[str]:
     """The lines of residual code that save something for a failure."""
     residual = []
