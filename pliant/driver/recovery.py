@@ -53,7 +53,9 @@ def handle(
         if failed is not None:
             return _run_other_case(dispatcher, entry, values, failed, compile_case)
         unchanged = unchanged or (captured.only_writes and graphs.wrote_nothing(graph, error))
-        if unchanged and _may_run_again(error) and not _has_observers():
+        # A failed test is no error of the program, so hooks are called again there.
+        observed = _has_observers() and not graphs.is_failed_test(graph, error)
+        if unchanged and _may_run_again(error) and not observed:
             # Otherwise the original error is raised: a second run would repeat what the first one
             # did.
             try:  # the program may handle it, and nothing has been changed yet

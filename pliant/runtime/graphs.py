@@ -73,11 +73,15 @@ def is_before_final(graph: fx.GraphModule, error: BaseException) -> bool:
     """Whether `error` came out of the graph before what nobody can put back. A backend may run the
     graph by code of its own; then it is known of tests, which are all made before."""
     at = _failed_at(graph, error)
-    nodes = list(graph.graph.nodes)
     if at is None:
-        tests = [str(node.args[TESTS[node.target]]) for node in nodes if node.target in TESTS]
-        return any(text in str(error) for text in tests)
-    return not any(FINAL in node.meta for node in nodes[: at + 1])
+        return is_failed_test(graph, error)
+    return not any(FINAL in node.meta for node in list(graph.graph.nodes)[: at + 1])
+
+
+def is_failed_test(graph: fx.GraphModule, error: BaseException) -> bool:
+    """Whether `error` says that data are not what the graph was made for."""
+    tests = [node for node in graph.graph.nodes if node.target in TESTS]
+    return any(str(node.args[TESTS[node.target]]) in str(error) for node in tests)
 
 
 TESTS: Final[dict[Any, int]] = {check_truth: 2, torch._assert_async: 1}

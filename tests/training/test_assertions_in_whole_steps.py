@@ -178,6 +178,23 @@ def test_a_scaler_leaves_steps_out(backend: str, bad: tuple[int, ...]) -> None:
     check(scaled(), backend=backend, bad=bad)
 
 
+def test_a_scaler_under_hooks_on_saved_tensors() -> None:
+    """The test that failed is no error of the program, although hooks may see tensors twice."""
+
+    def run(compiles: bool):
+        torch.manual_seed(0)
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step = scaled()(model, optimizer)
+        step = pliant.compile(step, backend="llvm") if compiles else step
+        with torch.autograd.graph.save_on_cpu():
+            for sign in (1.0, 1.0, -1.0, 1.0):
+                step(torch.ones(4, 3), torch.ones(4, 2), torch.full((4, 2), sign))
+        return list(model.parameters())
+
+    torch.testing.assert_close(run(True), run(False), rtol=1e-4, atol=1e-5)
+
+
 def test_a_scaler_of_gradients_that_are_added_to() -> None:
     check(scaled(accumulates=True), graph_breaks=1)
 
