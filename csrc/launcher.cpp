@@ -55,11 +55,11 @@ std::atomic<bool> forked{false};
 
 using Slot = c10::MaybeOwned<at::Tensor>;
 
-// Where the memory of a tensor begins and ends.
-std::pair<const char*, const char*> memory_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) return {nullptr, nullptr};
-  auto* start = static_cast<const char*>(tensor.storage().data());
-  return {start, start + tensor.storage().nbytes()};
+// Where the elements of a tensor begin and end in memory.
+std::pair<const char*, const char*> memory_of(const at::Tensor& t) {
+  if (!t.defined() || !t.has_storage()) return {nullptr, nullptr};
+  auto* start = static_cast<const char*>(t.storage().data()) + t.storage_offset() * t.itemsize();
+  return {start, start + at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.itemsize())};
 }
 
 int64_t read(const at::Tensor& tensor, const Number& number) {
@@ -369,8 +369,8 @@ bool Run::may_write() const {
     if (!plain && may_overlap_itself({input.sizes(), input.strides(), 0})) return false;
     memory[written].written = true;
   }
-  // By memory as a whole: two parts of one storage count as overlapping, which PyTorch then sorts
-  // out.
+  // From the first element to the last: parts of a storage that interleave count as overlapping,
+  // which PyTorch then sorts out.
   std::sort(memory.begin(), memory.end(), [](auto& a, auto& b) { return a.start < b.start; });
   const char *stop = nullptr, *written = nullptr;  // of what starts before
   for (const Memory& one : memory) {

@@ -42,7 +42,7 @@ from pliant.graph.listed_items import ListedItems, list_items
 from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
 from pliant.graph.opaque_calls import on_new_memory, opaque_function, record_opaque_call
 from pliant.graph.output_views import OutputViews, separate_unusual_views
-from pliant.graph.overlap import keep_apart, keep_injective
+from pliant.graph.overlap import PLAIN_TENSORS, inputs_that_share, keep_apart, keep_injective
 from pliant.graph.plain_functions import CHANGES, STATEFUL, is_operation
 from pliant.graph.raising import keep_one
 from pliant.graph.scatter import (
@@ -501,13 +501,9 @@ class CapturedRun:
 
     def _make_inputs(self) -> None:
         self.inputs = [node for node in self.gm.graph.nodes if node.op == "placeholder"]
-        memory: dict[int, int] = {}  # how many inputs are in it: a write may change all of them
-        for example in self.examples:
-            if isinstance(example, torch.Tensor):
-                key = example.untyped_storage()._cdata
-                memory[key] = memory.get(key, 0) + 1
+        shared = inputs_that_share(self.examples)  # a write to one may change others
         for index, node in enumerate(self.inputs):
-            self.env[node] = self._input(index, memory)
+            self.env[node] = self._input(index, index in shared)
         self.functionalizer.from_inputs = frozenset(self.functionalizer.known)
 
     def _run_nodes(self) -> None:
@@ -531,7 +527,7 @@ class CapturedRun:
         (output,) = next(iter(reversed(self.gm.graph.nodes))).args
         return output
 
-    def _input(self, index: int, memory: dict[int, int]) -> Any:
+    def _input(self, index: int, shared: bool) -> Any:
         example, shape = self.examples[index], self.shapes.inputs[index]
         functionalizer = self.functionalizer
         if not isinstance(shape, InputLayout):
@@ -540,7 +536,7 @@ class CapturedRun:
             functionalizer.function.inputs.append(shape)
             functionalizer.known.add(held_as(shape))
             return to_torch(shape, functionalizer.env)
-        if type(example) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        if type(example) not in PLAIN_TENSORS:
             raise NotFunctionalized(f"a tensor of type {type(example).__name__}")
         layout = (
             tuple([to_torch(size, functionalizer.env) for size in shape.sizes]),
@@ -551,7 +547,7 @@ class CapturedRun:
         fake = functionalizer.from_real(plain, layout)
         if self.differentiates:  # views of it made without grad ask its base whether that has one
             fake = adopt(fake._world, fake)
-        functionalizer.add_input(fake, index, memory[example.untyped_storage()._cdata] > 1)
+        functionalizer.add_input(fake, index, shared)
         return fake
 
     def _args(self, value: Any) -> Any:

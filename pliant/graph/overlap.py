@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import torch
+
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias
 from pliant.graph.ir import NoOverlap, Strided, Tensor
 from pliant.loop.define import contiguous
@@ -150,3 +152,33 @@ def _meets(distance: int, dimensions: list[tuple[int, int, int]], budget: list[i
     least = max(-back, -((ahead - distance) // stride))
     last = min(most, (distance + behind) // stride)
     return any(_meets(distance - stride * n, inner, budget) for n in range(least, last + 1))
+
+
+def inputs_that_share(examples: Sequence[Any]) -> set[int]:
+    """The inputs in whose memory another one is, from its first element to its last. That it is so
+    in later calls, too, is for the launcher to see."""
+    by_storage: dict[int, list[tuple[int, int, int]]] = {}
+    for index, example in enumerate(examples):
+        if isinstance(example, torch.Tensor):
+            extents = by_storage.setdefault(example.untyped_storage()._cdata, [])
+            if type(example) in PLAIN_TENSORS and example.numel():  # others are refused
+                extents.append((*_extent(example), index))
+    shared: set[int] = set()
+    for extents in by_storage.values():
+        stop, longest = 0, -1  # where the last of those that begin earlier ends, and which it is
+        for start, end, index in sorted(extents):
+            if start < stop:
+                shared |= {index, longest}
+            if end > stop:
+                stop, longest = end, index
+    return shared
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where its first element begins and its last one ends, in bytes."""
+    steps = zip(tensor.size(), tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+    return tensor.storage_offset() * tensor.itemsize, (last + 1) * tensor.itemsize
+
+
+PLAIN_TENSORS: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)

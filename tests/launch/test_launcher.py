@@ -540,7 +540,8 @@ def aliases():
     base = torch.zeros(8)
     buffer = bytearray(64)
     yield base, base
-    yield base[:4], base[4:]
+    yield base[:5], base[4:]
+    yield base[::2], base[1::2]
     yield base[:4], base.view(2, 4)
     yield torch.frombuffer(buffer, dtype=F32), torch.frombuffer(buffer, dtype=F32, offset=8)
     yield torch.zeros(1).expand(4), torch.zeros(3)
@@ -553,6 +554,12 @@ def test_a_written_input_that_shares_memory_falls_back(x, other, used):
     found = written_in_place(2, needs=[1] if used else [])(x, other)
     assert found[0] == "fallback" and found[1][0] is x and found[1][1] is other
     assert torch.equal(x, before)
+
+
+def test_parts_of_one_memory_that_do_not_overlap():
+    base = torch.zeros(8)
+    written_in_place(2, needs=[1])(base[2:6], base[6:])
+    assert base.tolist() == [0, 0, 1, 1, 1, 1, 0, 0]
 
 
 @pytest.mark.parametrize("other", [torch.zeros(0), torch.zeros(8), torch.zeros(2).to_sparse(), 5])
