@@ -176,9 +176,10 @@ def inputs_that_share(examples: Sequence[Any]) -> set[int]:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Where its first element begins and its last one ends, in bytes."""
+    first = int(tensor.storage_offset())
     steps = zip(tensor.size(), tensor.stride(), strict=True)
-    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
-    return tensor.storage_offset() * tensor.itemsize, (last + 1) * tensor.itemsize
+    last = first + sum((size - 1) * stride for size, stride in steps)
+    return first * tensor.itemsize, (last + 1) * tensor.itemsize
 
 
 PLAIN_TENSORS: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)

@@ -33,7 +33,7 @@ def write_both(a, b):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
-    "kinds", permutations(["apart", "interleaved", "overlapping", "of their own"])
+    "kinds", list(permutations(["apart", "interleaved", "overlapping", "of their own"]))
 )
 def test_parts_of_one_memory(kinds, dynamic) -> None:
     """What was compiled for one kind of parts is called with others."""
