@@ -123,6 +123,8 @@ class Functionalizer(AliasWorld):
         result = self._answer(op, args, kwargs)
         if self._aliased(result, args):  # the schema promises new memory, the kernel made a view
             return self._note_views(op, args, kwargs, result)
+        if isinstance(result, bool | int | float):  # of the metadata alone, as `is_same_size`
+            return result
         self.record_call(op, args, kwargs, result)
         if op.record.keeps_overlap:  # of what overlaps itself, eager writes to a copy that does too
             keep_injective(self, op.name, self.alias(result), self.tensor(result))

@@ -225,3 +225,15 @@ def test_slices_with_symbolic_bounds(listed: bool) -> None:
             x = torch.randn(size, 3)
             assert torch.equal(compiled(x, x), program(x, x))
     assert events.counters["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("name", ("is_same_size", "dense_dim", "sparse_dim"))
+def test_numbers_of_the_metadata_are_no_calls(name):
+    def f(x, *others):
+        return getattr(x * 2, name)(*others)
+
+    compiled = pliant.compile(f, backend="llvm")
+    for size in (3, 4):
+        others = [torch.ones(3)] if name == "is_same_size" else []
+        assert compiled(torch.ones(size), *others) == f(torch.ones(size), *others)
+    assert pliant.counters["fallbacks"] == 0
