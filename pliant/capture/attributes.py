@@ -9,6 +9,7 @@ import types
 from typing import Any
 
 from pliant._native import Dispatcher
+from pliant.base.python_errors import type_name
 from pliant.capture.class_writes import ClassNamespace, set_on_class
 from pliant.capture.model import (
     DESCRIPTORS,
@@ -118,7 +119,7 @@ def _class_attribute(trace: Trace, obj: Const, cls: type, name: str) -> Value | 
         return bind_descriptor(trace, from_meta, obj, meta, name)
     if isinstance(trace.lookup(meta, "__getattr__"), types.FunctionType):
         return call(trace, trace.class_value(meta, "__getattr__"), [obj, Const(name)])
-    trace.throw(AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}"))
+    trace.throw(AttributeError(f"type object {type_name(cls)!r} has no attribute {name!r}"))
 
 
 def _from_class(trace: Trace, obj: Const, cls: type, name: str, attribute: Any) -> Value:
@@ -230,7 +231,7 @@ def _own_annotations(trace: Trace, obj: FunctionValue) -> Value:
     if not (isinstance(annotate, Const) and annotate.value is None):
         annotations = trace.read(call(trace, annotate, [Const(VALUE_FORMAT)]))
         if not issubclass(annotations.python_type(), dict):
-            kind = annotations.python_type().__name__
+            kind = type_name(annotations.python_type())
             trace.throw(TypeError(f"__annotate__ returned non-dict of type '{kind}'"))
     obj.own["__annotations__"] = annotations
     return annotations

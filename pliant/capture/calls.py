@@ -386,7 +386,7 @@ def _call_handler(
     if handler is None:
         return None
     if torch_calls.is_operation(real) and real not in torch_calls.QUERIES:
-        overriders = overrides.overriders_of(trace, args, kwargs)
+        overriders = overrides.overriders_of_call(trace, real, args, kwargs)
         if overriders is not None:
             return overrides.dispatch(trace, target, overriders, args, kwargs or None)
     return run_handler(trace, handler, target, args, kwargs)

@@ -10,6 +10,7 @@ import enum
 import types
 from typing import TYPE_CHECKING, Any
 
+from pliant.base.python_errors import type_name
 from pliant.capture.value import Break, Value
 from pliant.capture.values.containers import Mapping
 from pliant.capture.values.program_classes import placeholder_for
@@ -95,7 +96,7 @@ class ClassNamespace(Mapping):
 def set_on_class(trace: Trace, cls: type, name: str, value: Value | None) -> None:
     """`type.__setattr__(cls, name, value)`, or with None `type.__delattr__`."""
     if cls.__flags__ & IMMUTABLE_TYPE:
-        text = f"cannot set {name!r} attribute of immutable type {cls.__name__!r}"
+        text = f"cannot set {name!r} attribute of immutable type {type_name(cls)!r}"
         trace.throw(TypeError(text))
     if name in STRUCTURE or issubclass(cls, enum.Enum):
         raise Break("attribute-write", f"{cls.__name__}.{name}")
@@ -124,7 +125,7 @@ def _note(trace: Trace, cls: type, name: str, value: Value | None) -> None:
         trace.guard(GuardKind.PREDICATE, Fixed(cls, cls.__qualname__), Defines(name, is_defined))
         present = is_defined if before is None else before[0] is not MISSING
         if not present:
-            trace.throw(AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}"))
+            trace.throw(AttributeError(f"type object {type_name(cls)!r} has no attribute {name!r}"))
         real: Any = MISSING
     else:
         value = trace.read(value)

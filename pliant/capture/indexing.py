@@ -3,10 +3,13 @@ themselves, tensors that hold one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections import deque
+from collections.abc import Callable, Iterable
 
 import torch
 
+from pliant.base.python_errors import type_name
 from pliant.capture.model import call_special
 from pliant.capture.trace import Trace
 from pliant.capture.value import Value
@@ -17,6 +20,10 @@ from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import MISSING
 
 INTEGERS = frozenset((torch.int8, torch.int16, torch.int32, torch.int64))
+
+# Sequences are repeated as often as a tensor says, and texts are formatted with what is in it.
+REPEATING = frozenset({operator.mul, operator.imul, operator.mod, operator.imod})
+REPEATED = (list, tuple, str, bytes, bytearray, deque)
 
 Read = Callable[[Trace, TensorValue], Value]
 
@@ -40,6 +47,11 @@ def with_indices(trace: Trace, key: Value) -> Value:
     return call_special(trace, key_value, "__index__") or key  # PyTorch has its own error
 
 
+def repeats(real: Callable[..., object], operands: Iterable[Value]) -> bool:
+    """Whether this is an operator of a sequence, which takes a number from a tensor."""
+    return real in REPEATING and any(issubclass(v.python_type(), REPEATED) for v in operands)
+
+
 def own_index(trace: Trace, value: Value) -> Value | None:
     """The integer that an object gives for itself; None if its class has no `__index__`."""
     index = call_special(trace, value, "__index__")
@@ -47,7 +59,7 @@ def own_index(trace: Trace, value: Value) -> Value | None:
         return None
     index = trace.read(index)
     if not issubclass(index.python_type(), int):
-        kind = index.python_type().__name__
+        kind = type_name(index.python_type())
         trace.throw(TypeError(f"__index__ returned non-int (type {kind})"))
     return index
 

@@ -13,8 +13,17 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from pliant._native import Dispatcher
-from pliant.base.python_errors import no_container, no_operator, type_name
+from pliant.base.python_errors import (
+    empty_slot,
+    no_attribute,
+    no_container,
+    no_item_deletion,
+    no_operator,
+    no_order,
+    type_name,
+)
 from pliant.capture.native import FUNCTIONS, METHODS
+from pliant.capture.sequence_operators import leave_to_python
 from pliant.capture.value import (
     NONE,
     Break,
@@ -107,10 +116,6 @@ def stored_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) 
     if own is not None or descriptor is MISSING:
         return own
     return bind_descriptor(trace, descriptor, obj, cls, name, direct)
-
-
-def no_attribute(cls: type, name: str) -> AttributeError:
-    return AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}")
 
 
 def _missing_attribute(
@@ -208,17 +213,6 @@ def _bind_property(
     return call(trace, getter, [obj], direct=direct)
 
 
-def _empty_slot(descriptor: Any, cls: type, name: str) -> AttributeError:
-    """What reading a slot raises that holds nothing, in the words of this Python."""
-    try:
-        descriptor.__get__(object.__new__(cls), cls)
-    except AttributeError as error:
-        return AttributeError(str(error))
-    except TypeError:  # made by C code
-        pass
-    return no_attribute(cls, name)
-
-
 def _bind_member(
     trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
 ) -> Value:
@@ -229,7 +223,7 @@ def _bind_member(
     if hasattr(obj, "slot"):
         value = obj.slot(trace, name)
         if value is None:
-            trace.throw(_empty_slot(descriptor, cls, name))
+            trace.throw(empty_slot(descriptor, cls, name))
         return value
     if is_constant(obj):
         return fold(trace, getattr, obj, Const(name))
@@ -475,6 +469,7 @@ def binary(trace: Trace, symbol: str, left: Value, right: Value, shown: str | No
     direct_result = _taken_over(trace, real, left, right)
     if direct_result is not None:
         return direct_result
+    leave_to_python(trace, symbol, left, right)
     result = _operate(trace, left, right, method, reflected)
     if result is None:
         shown = shown or ("** or pow()" if symbol == "**" else symbol)
@@ -490,6 +485,7 @@ def inplace(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
         direct_result = _taken_over(trace, real, left, right)
         if direct_result is not None:
             return direct_result
+    leave_to_python(trace, symbol, left, right)
     result = call_special(trace, left, method, right)
     if result is not None and not _declined(trace, result):
         return result
@@ -508,8 +504,7 @@ def compare(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
         return result
     if symbol in ("==", "!="):
         return boolean(same_object(trace, left, right) is (symbol == "=="))
-    names = f"'{type_name(left.python_type())}' and '{type_name(right.python_type())}'"
-    trace.throw(TypeError(f"'{symbol}' not supported between instances of {names}"))
+    trace.throw(no_order(symbol, left.python_type(), right.python_type()))
 
 
 def unary(trace: Trace, symbol: str, operand: Value) -> Value:
@@ -682,6 +677,10 @@ def get_item(trace: Trace, obj: Value, key: Value, direct: bool = False) -> Valu
 
 def _class_item(trace: Trace, cls: Const, key: Value) -> Value:
     """`list[int]`: a generic alias; `Color["RED"]` goes through the metaclass before this."""
+    method = trace.lookup(cls.value, "__class_getitem__")
+    function = getattr(method, "__func__", method)
+    if isinstance(function, types.FunctionType) and function.__module__ != "typing":
+        return call(trace, get_attribute(trace, cls, "__class_getitem__"), [key])
     try:
         return fold(trace, operator.getitem, cls, Const(known_object(key, trace)))
     except NotConstant as error:
@@ -703,8 +702,7 @@ def delete_item(trace: Trace, obj: Value, key: Value, direct: bool = False) -> N
     """`del obj[key]`."""
     obj, key = trace.read(obj), trace.read(key)
     if call_special(trace, obj, "__delitem__", key, direct=direct) is None:
-        name = type_name(obj.python_type())
-        trace.throw(TypeError(f"'{name}' object doesn't support item deletion"))
+        trace.throw(no_item_deletion(obj.python_type(), key.python_type()))
 
 
 def contains(trace: Trace, container: Value, item: Value) -> bool:

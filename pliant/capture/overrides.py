@@ -25,7 +25,7 @@ from pliant.capture.model import (
     call_special,
     get_attribute,
 )
-from pliant.capture.value import Break, Const, Unread, Value
+from pliant.capture.value import Break, Const, Lazy, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.objects import Instance
 from pliant.capture.values.tensors import TensorValue
@@ -142,6 +142,21 @@ def order_overriders(trace: Trace, values: list[Value]) -> list[Value]:
     return overriders
 
 
+# They read any object as data, and don't ask its class.
+READERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy})
+
+
+def overriders_of_call(
+    trace: Trace, real: Any, args: list[Value], kwargs: dict[str, Value]
+) -> list[Value] | None:
+    """The values whose classes override a call of this function of PyTorch."""
+    overriders = overriders_of(trace, args, kwargs)
+    if overriders and real in READERS:
+        cls = overriders[0].python_type()
+        raise Break("tensor-kind", f"torch.{real.__name__} of a {cls.__name__}")
+    return overriders
+
+
 def overriders_of(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
     """The values whose classes override a call; None if there are none, and no mode either."""
     state: Overrides = trace.overrides
@@ -204,7 +219,8 @@ def _declined(trace: Trace, result: Value) -> bool:
 NAMED: dict[str, str] = {
     **{f"__{name}__": name for name in ("add", "mul", "sub", "matmul", "ge", "gt", "le", "lt")},
     **{f"__i{name}__": f"{name}_" for name in ("add", "mul", "sub")},
-    "__radd__": "add", "__rmul__": "mul", "__ne__": "ne", "__truediv__": "div", "__div__": "div",
+    "__radd__": "add", "__rmul__": "mul", "__eq__": "eq", "__ne__": "ne",
+    "__truediv__": "div", "__div__": "div",
     "__mod__": "remainder", "__itruediv__": "div_", "__idiv__": "div_", "__imod__": "remainder_",
     "__ifloordiv__": "floor_divide_", "__rand__": "bitwise_and", "__ror__": "bitwise_or",
     "__rxor__": "bitwise_xor", "__long__": "__int__", "__nonzero__": "__bool__",
@@ -283,7 +299,16 @@ def takes_over(trace: Trace, real: Callable[..., Any], operands: tuple[Value, ..
     if overriders_of(trace, list(operands), {}) is not None:
         return True
     names = METHODS_OF.get(real, ())
-    return any(redefines(trace, value, name) for value in operands for name in names if name)
+    return any(_defines(trace, value, name) for value in operands for name in names if name)
+
+
+def _defines(trace: Trace, value: Value, name: str) -> bool:
+    """Whether an operand has an operator of its own, of which PyTorch knows nothing."""
+    if isinstance(value, TensorValue):
+        return redefines(trace, value, name)
+    if isinstance(value, Lazy):  # what is stored, of which nobody asks
+        return False
+    return isinstance(trace.lookup(value.python_type(), name), types.FunctionType)
 
 
 def operate(trace: Trace, real: Callable[..., Any], operands: tuple[Value, ...]) -> Value | None:
@@ -296,7 +321,7 @@ def operate(trace: Trace, real: Callable[..., Any], operands: tuple[Value, ...])
         if _right_first(trace, receiver, rest[0], right, real):
             attempts.reverse()
     for value, name, others in attempts:
-        if isinstance(value, Const):
+        if isinstance(value, Const) and not _defines(trace, value, name):
             continue  # numbers know nothing of tensors
         result = call_special(trace, value, name, *others)
         if result is not None and not _declined(trace, result):

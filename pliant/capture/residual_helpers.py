@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from pliant.base.python_errors import MANAGER_METHODS, no_manager
+from pliant.base.python_errors import MANAGER_METHODS, no_manager, type_name
 from pliant.base.tracebacks import rewrite
 
 GeneratorObject = Generator[Any, Any, Any]
@@ -34,7 +34,7 @@ def finished_generator() -> GeneratorObject:
 def merge(target: dict[str, Any], added: Any, callee: str) -> None:
     """Add the keyword arguments `**added` of a call of `callee`."""
     if not hasattr(added, "keys"):
-        name = type(added).__name__
+        name = type_name(type(added))
         raise TypeError(f"{callee}() argument after ** must be a mapping, not {name}")
     for key in added.keys():  # noqa: SIM118  not every mapping is a dictionary
         if key in target:

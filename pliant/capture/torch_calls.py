@@ -118,7 +118,7 @@ def call_operation(
     """Call a PyTorch function."""
     if real not in QUERIES and (real not in WRITERS or real is torch._C._set_grad_enabled):
         # Where PyTorch itself asks classes and modes for an override, before it looks at anything.
-        overriders = overrides.overriders_of(trace, args, kwargs)
+        overriders = overrides.overriders_of_call(trace, real, args, kwargs)
         if overriders is not None:
             return overrides.dispatch(trace, Const(real), overriders, args, kwargs or None)
     return call_plain_operation(trace, real, args, kwargs)
@@ -349,7 +349,8 @@ def _convert_constant(trace: Trace, value: Const, name: str) -> tuple[Any, Any]:
     plain = None if of_class else _graph_constant(value.value)
     if plain is None and value.value is not None:
         raise Break("operation-argument", f"{name} on {named(value)}")
-    return plain, plain
+    # PyTorch itself says where it takes numbers of other libraries.
+    return plain, value.value if type(value.value) in PLAIN_FORMS else plain
 
 
 def _graph_constant(real: Any) -> Any:
@@ -509,6 +510,8 @@ def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value |
     special = OPERATORS.get(real)
     if special is not None:
         return special(trace, *operands)
+    if indexing.repeats(real, operands):
+        raise Break("data-dependent", f"{real.__name__} of a sequence and a tensor")
     foreign = [operand for operand in operands if type(operand) not in CONVERT]
     if any(not issubclass(operand.python_type(), torch.Tensor) for operand in foreign):
         return None
@@ -753,7 +756,7 @@ def set_tensor_attribute(trace: Trace, tensor: TensorValue, name: str, value: Va
     if value is not None and overrides.set_tensor_attribute(trace, tensor, name, value):
         return
     if not isinstance(attribute, types.GetSetDescriptorType | property):
-        tensor.store_attribute(trace, name, value)
+        generic_set_attribute(trace, tensor, name, value)
     elif value is None:
         raise Break("tensor-attribute", f"del Tensor.{name}")
     elif name == "grad":

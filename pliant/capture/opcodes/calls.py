@@ -9,12 +9,11 @@ from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.model import call, drain
-from pliant.capture.opcodes.data import mapping_items
+from pliant.capture.opcodes.data import iterator_of, mapping_items
 from pliant.capture.trace import Trace
 from pliant.capture.value import NULL, Value
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.functions import called
-from pliant.guards.guard import MISSING
 
 TAKES_KEYWORDS = opcodes_with(Role.TAKES_KEYWORDS)
 
@@ -53,11 +52,11 @@ def split_call(
 def call_function_ex(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
     target, positional, *rest = (operand for operand in operands if operand is not NULL)
     positional = trace.read(positional)
-    cls = positional.python_type()
-    if trace.lookup(cls, "__iter__") is MISSING and trace.lookup(cls, "__getitem__") is MISSING:
-        name = called(trace, target)
-        trace.throw(TypeError(f"{name}() argument after * must be an iterable, not {cls.__name__}"))
-    args = positional.items if isinstance(positional, Sequence) else drain(trace, positional)
+    if isinstance(positional, Sequence) and positional.cls in (list, tuple):
+        args = positional.items
+    else:
+        refusal = f"{called(trace, target)}() argument after * must be an iterable, not {{}}"
+        args = drain(trace, iterator_of(trace, positional, refusal))
     kwargs: dict[str, Value] = {}
     for key, value in mapping_items(trace, rest[0]) if rest else ():
         kwargs[key.constant()] = value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pliant.base.python_errors import type_name
 from pliant.bytecode.decode import Instruction
 from pliant.bytecode.tables import CALLABLE_FIRST
 from pliant.capture.frame import Frame
@@ -31,7 +32,7 @@ from pliant.capture.model import (
 )
 from pliant.capture.native import METHODS
 from pliant.capture.trace import Trace
-from pliant.capture.value import NONE, Break, Const, Value, boolean
+from pliant.capture.value import NONE, Break, Const, Raised, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence, SetValue, element_of, key_of
 from pliant.capture.values.functions import called
 from pliant.capture.values.generators import refuse_stop_iteration
@@ -123,10 +124,8 @@ def list_extend(trace: Trace, frame: Frame, ins: Instruction, target: Value, *re
     target = trace.read(target)
     assert isinstance(target, Sequence)
     trace.mutate(target)
-    cls = trace.read(rest[-1]).python_type()
-    if trace.lookup(cls, "__iter__") is MISSING and trace.lookup(cls, "__getitem__") is MISSING:
-        trace.throw(TypeError(f"Value after * must be an iterable, not {cls.__name__}"))
-    target.items.extend(drain(trace, rest[-1]))
+    iterator = iterator_of(trace, rest[-1], "Value after * must be an iterable, not {}")
+    target.items.extend(drain(trace, iterator))
     return (target, *rest[:-1])
 
 
@@ -180,7 +179,7 @@ def mapping_items(
         return [(Const(key), item) for key, item in value.read_all(trace).items()]
     keys_method = trace.lookup(value.python_type(), "keys")
     if not callable(keys_method):
-        name = value.python_type().__name__
+        name = type_name(value.python_type())
         text = f"'{name}' object is not a mapping"
         if callee is not None:
             text = f"{callee}() argument after ** must be a mapping, not {name}"
@@ -195,7 +194,7 @@ def mapping_items(
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
     count = ins.arg or 0
-    iterator = _unpackable(trace, value)
+    iterator = iterator_of(trace, value, NOT_UNPACKABLE)
     items: list[Value] = []
     while len(items) <= count and (item := advance(trace, iterator)) is not None:
         items.append(item)
@@ -226,22 +225,26 @@ def _counts_values() -> bool:
 COUNTS_VALUES = _counts_values()
 
 
-def _unpackable(trace: Trace, value: Value) -> Value:
+NOT_UNPACKABLE = "cannot unpack non-iterable {} object"
+
+
+def iterator_of(trace: Trace, value: Value, refusal: str) -> Value:
+    """`iter(value)`. What Python can't iterate over is refused in these words."""
+    value = trace.read(value)
     try:
         return iterate(trace, value)
-    except Exception as error:
-        raised = getattr(error, "value", None)
-        if isinstance(raised, Value) and raised.python_type() is TypeError:
-            name = value.python_type().__name__
-            trace.throw(TypeError(f"cannot unpack non-iterable {name} object"))
+    except Raised as raised:
+        cls = value.python_type()
+        # An error of the object's own stays.
+        if raised.value.python_type() is TypeError and trace.lookup(cls, "__iter__") is MISSING:
+            trace.throw(TypeError(refusal.format(type_name(cls))))
         raise
 
 
 @opcode("UNPACK_EX")
 def unpack_ex(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
     before, after = (ins.arg or 0) & 0xFF, (ins.arg or 0) >> 8
-    _unpackable(trace, value)
-    items = drain(trace, value)
+    items = drain(trace, iterator_of(trace, value, NOT_UNPACKABLE))
     if len(items) < before + after:
         needed = f"(expected at least {before + after}, got {len(items)})"
         trace.throw(ValueError(f"not enough values to unpack {needed}"))

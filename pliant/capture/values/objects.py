@@ -10,6 +10,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from pliant.base.python_errors import type_name
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, NotConstant, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.capture.values.tracebacks import Traceback
@@ -39,7 +40,7 @@ def refused_attribute(cls: type, name: str, on_class: bool) -> AttributeError:
     text = f"attribute {name!r} is read-only"
     if not on_class:
         text = f"has no attribute {name!r}{AFTER_MISSING}"
-    return AttributeError(f"{cls.__name__!r} object {text}")
+    return AttributeError(f"{type_name(cls)!r} object {text}")
 
 
 class Instance(Value):

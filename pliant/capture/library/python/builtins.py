@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from pliant.base.python_errors import type_name
 from pliant.capture.library.folding import on_constants, register_methods
 from pliant.capture.library.python.numbers import compute
 from pliant.capture.model import advance, call_special, compare, length, truth
@@ -55,7 +56,7 @@ def builtin_next(trace: Trace, iterator: Value, *default: Value) -> Value:
         return default[0] if item is None else item
     result = call_special(trace, iterator, "__next__")
     if result is None:
-        name = iterator.python_type().__name__
+        name = type_name(iterator.python_type())
         trace.throw(TypeError(f"'{name}' object is not an iterator"))
     return result
 

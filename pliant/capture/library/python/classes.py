@@ -225,7 +225,7 @@ def class_of(trace: Trace, cls: Value) -> type:
     """The class that `cls` is, as the argument of `__new__`."""
     real = trace.read(cls).constant()
     if not isinstance(real, type):
-        name = type(real).__name__
+        name = type_name(type(real))
         trace.throw(TypeError(f"object.__new__(X): X is not a type object ({name})"))
     return real
 
@@ -485,7 +485,7 @@ def make_super(trace: Trace, *args: Value) -> Value:
         cls, obj = _implicit_super(trace)
     real = cls.constant()
     if not isinstance(real, type):
-        name = type(real).__name__
+        name = type_name(type(real))
         trace.throw(TypeError(f"super() argument 1 must be a type, not {name}"))
     start = obj.value if isinstance(obj, Const) and isinstance(obj.value, type) else None
     if not issubclass(obj.python_type(), real) and not (start and issubclass(start, real)):

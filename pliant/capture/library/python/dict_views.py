@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pliant.base.python_errors import type_name
 from pliant.capture.library.python.mappings import dict_contains
 from pliant.capture.library.python.objects import shown
 from pliant.capture.library.python.sequences import COMPARISONS, is_a, items_of
@@ -183,7 +184,7 @@ def make_proxy(trace: Trace, mapping: Value) -> Value:
     mapping = trace.read(mapping)
     cls = mapping.python_type()
     if trace.lookup(cls, "__getitem__") is MISSING or issubclass(cls, list | tuple):
-        text = f"mappingproxy() argument must be a mapping, not {cls.__name__}"
+        text = f"mappingproxy() argument must be a mapping, not {type_name(cls)}"
         trace.throw(TypeError(text))
     return MappingProxy(mapping)
 

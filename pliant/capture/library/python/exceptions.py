@@ -12,6 +12,7 @@ import traceback
 import types
 from typing import TYPE_CHECKING, Any
 
+from pliant.base.python_errors import type_name
 from pliant.capture.interpreter import current_exception
 from pliant.capture.library.python.classes import class_of
 from pliant.capture.library.python.objects import REPR, shown, str_of
@@ -156,7 +157,7 @@ def exception_with_traceback(trace: Trace, obj: ExceptionValue, traceback: Value
 def exception_add_note(trace: Trace, obj: ExceptionValue, note: Value) -> Value:
     note = trace.read(note)
     if not issubclass(note.python_type(), str):
-        kind = note.python_type().__name__
+        kind = type_name(note.python_type())
         trace.throw(TypeError(f"note must be a str, not '{kind}'"))
     notes = instance_dict(trace, obj).get(trace, "__notes__")
     if notes is None:

@@ -6,6 +6,7 @@ import sys
 import types
 from collections.abc import Callable
 
+from pliant.base.python_errors import type_name
 from pliant.capture.model import (
     GET,
     SET,
@@ -186,8 +187,9 @@ def _get_by_hand(trace: Trace, descriptor: Value, obj: Value, owner: Value = NON
         return Const(real)
     name, cls = real.__name__, obj.python_type()
     if not issubclass(cls, real.__objclass__):
-        text = f"descriptor {name!r} for {real.__objclass__.__name__!r} objects doesn't apply to a"
-        trace.throw(TypeError(f"{text} {cls.__name__!r} object"))
+        owner, kind = type_name(real.__objclass__), type_name(cls)
+        text = f"descriptor {name!r} for {owner!r} objects doesn't apply to a {kind!r} object"
+        trace.throw(TypeError(text))
     if isinstance(obj, Const) and isinstance(obj.value, type):
         return get_attribute(trace, obj, name)
     return bind_descriptor(trace, real, obj, cls, name)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import itertools
 import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pliant.base.python_errors import type_name
 from pliant.capture.library.python.classes import is_callable
 from pliant.capture.library.python.objects import shown
 from pliant.capture.library.python.sequences import as_index, as_sequence, is_a, run_real
@@ -83,6 +85,13 @@ for _cls in ITERATOR_TYPES:
 
 
 def _index_iterator(trace: Trace, obj: Value) -> Value:
+    real = obj.value if isinstance(obj, Const) else getattr(obj, "real", None)
+    cls = obj.python_type()
+    if real is not None and not isinstance(trace.lookup(cls, "__getitem__"), types.FunctionType):
+        try:
+            iter(real)
+        except TypeError:  # items of C code's own classes need not be those of a sequence
+            trace.throw(TypeError(f"'{type_name(cls)}' object is not iterable"))
     return IndexIterator(obj)
 
 
@@ -123,7 +132,7 @@ def make_reversed(trace: Trace, obj: Value) -> Value:
         return ReversedSequence(reversed, as_sequence(obj))
     refused = "__reversed__" in _attributes(cls) or isinstance(obj, Mapping)
     if refused or trace.lookup(cls, "__getitem__") is MISSING:
-        trace.throw(TypeError(f"'{cls.__name__}' object is not reversible"))
+        trace.throw(TypeError(f"'{type_name(cls)}' object is not reversible"))
     return ReversedIndex(obj, as_index(trace, length(trace, obj)))
 
 

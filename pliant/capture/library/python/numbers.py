@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pliant.base.python_errors import no_conversion
+from pliant.base.python_errors import no_conversion, type_name
 from pliant.capture.indexing import own_index
 from pliant.capture.library.python import chosen_tensors
 from pliant.capture.model import (
@@ -142,7 +142,7 @@ def _convert(
         result = trace.read(result)
         expected = int if name == "__index__" else target
         if not issubclass(result.python_type(), expected):
-            kind = result.python_type().__name__
+            kind = type_name(result.python_type())
             trace.throw(TypeError(_wrong_result(value, name, expected, kind)))
         return result if name == names[0] else FUNCTIONS[target](trace, result)
     trace.throw(no_conversion(called or target, value.python_type()))
@@ -155,7 +155,7 @@ def read_number(trace: Trace, tensor: TensorValue) -> Value:
 
 def _wrong_result(value: Value, name: str, expected: type, kind: str) -> str:
     if name == "__float__":
-        return f"{value.python_type().__name__}.__float__ returned non-float (type {kind})"
+        return f"{type_name(value.python_type())}.__float__ returned non-float (type {kind})"
     return f"{name} returned non-{expected.__name__} (type {kind})"
 
 
@@ -187,7 +187,7 @@ def make_bytes(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         if _has(trace, values[0], "__index__"):
             return compute(trace, bytes, [index_of(trace, values[0])])
         if not (_has(trace, values[0], "__iter__") or _has(trace, values[0], "__getitem__")):
-            kind = values[0].python_type().__name__
+            kind = type_name(values[0].python_type())
             trace.throw(TypeError(f"cannot convert '{kind}' object to bytes"))
         items = plain_tuple([trace.read(item) for item in drain(trace, values[0])])
         return compute(trace, bytes, [items])
@@ -211,7 +211,7 @@ def index_of(trace: Trace, value: Value) -> Value:
         return compute(trace, operator.index, [value])
     result = own_index(trace, value)
     if result is None:
-        name = value.python_type().__name__
+        name = type_name(value.python_type())
         trace.throw(TypeError(f"'{name}' object cannot be interpreted as an integer"))
     return result
 
@@ -265,7 +265,7 @@ def absolute(trace: Trace, value: Value) -> Value:
         return compute(trace, abs, [value])
     result = call_special(trace, value, "__abs__")
     if result is None:
-        trace.throw(TypeError(f"bad operand type for abs(): '{value.python_type().__name__}'"))
+        trace.throw(TypeError(f"bad operand type for abs(): '{type_name(value.python_type())}'"))
     return result
 
 
@@ -282,7 +282,7 @@ def builtin_round(trace: Trace, number: Value, ndigits: Value = NONE) -> Value:
         return symbolic or ask_owner(trace, round, number, *extra)
     result = call_special(trace, number, "__round__", *extra)
     if result is None:
-        name = number.python_type().__name__
+        name = type_name(number.python_type())
         trace.throw(TypeError(f"type {name} doesn't define __round__ method"))
     return result
 
@@ -299,7 +299,7 @@ def builtin_divmod(trace: Trace, left: Value, right: Value) -> Value:
         result = call_special(trace, receiver, name, other)
         if result is not None and not _declined(trace, result):
             return result
-    names = f"'{left.python_type().__name__}' and '{right.python_type().__name__}'"
+    names = f"'{type_name(left.python_type())}' and '{type_name(right.python_type())}'"
     trace.throw(TypeError(f"unsupported operand type(s) for divmod(): {names}"))
 
 
@@ -453,7 +453,7 @@ def _mathematical(real: Callable[..., Any]) -> Callable[..., Value]:
             if result is not None:
                 return result
             if real is math.trunc:
-                kind = values[0].python_type().__name__
+                kind = type_name(values[0].python_type())
                 trace.throw(TypeError(f"type {kind} doesn't define __trunc__ method"))
         convert = index_of if real in INTEGER_FUNCTIONS else _number
         return compute(trace, real, [convert(trace, value) for value in values], kwargs)
@@ -465,7 +465,7 @@ def _number(trace: Trace, value: Value) -> Value:
     if is_constant(value):
         return value
     if not any(_has(trace, value, name) for name in AS_FLOAT):
-        trace.throw(TypeError(f"must be real number, not {value.python_type().__name__}"))
+        trace.throw(TypeError(f"must be real number, not {type_name(value.python_type())}"))
     return _convert(trace, float, value, AS_FLOAT)
 
 

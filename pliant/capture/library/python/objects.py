@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.base.python_errors import no_attribute
 from pliant.capture.attributes import has_attribute
 from pliant.capture.library.python.classes import class_of, is_callable, real_object
 from pliant.capture.model import (
@@ -32,7 +33,6 @@ from pliant.capture.model import (
     drain,
     generic_set_attribute,
     get_attribute,
-    no_attribute,
     same_object,
     set_attribute,
     stored_attribute,
@@ -81,7 +81,7 @@ Shower = Callable[["Trace", Any], str]  # makes the text of an object
 def _attribute_name(trace: Trace, name: Value) -> str:
     real = trace.read(name).constant()
     if not isinstance(real, str):
-        kind = type(real).__name__
+        kind = type_name(type(real))
         trace.throw(TypeError(f"attribute name must be string, not '{kind}'"))
     return real
 
@@ -249,7 +249,7 @@ def object_str(trace: Trace, obj: Value) -> Value:
 def object_format(trace: Trace, obj: Value, spec: Value) -> Value:
     obj = trace.read(obj)
     if trace.read(spec).constant():
-        name = obj.python_type().__name__
+        name = type_name(obj.python_type())
         trace.throw(TypeError(f"unsupported format string passed to {name}.__format__"))
     return str_of(trace, obj)
 
@@ -425,7 +425,7 @@ def _no_tensor(obj: Value) -> Value:
 def _text(trace: Trace, obj: Value, name: str, result: Value | None) -> Value:
     text = NONE if result is None else trace.read(result)
     if not issubclass(text.python_type(), str):
-        kind = text.python_type().__name__
+        kind = type_name(text.python_type())
         trace.throw(TypeError(f"{name} returned non-string (type {kind})"))
     return text
 

@@ -36,8 +36,10 @@ from pliant.capture.native import METHODS, method
 from pliant.capture.value import (
     NONE,
     NOT_IMPLEMENTED,
+    Break,
     Const,
     NotConstant,
+    Raised,
     Value,
     boolean,
 )
@@ -85,7 +87,7 @@ def as_index(trace: Trace, value: Value, problem: str = NO_INDEX) -> int:
         return value.value
     index = own_index(trace, value)
     if index is None:
-        trace.throw(TypeError(problem.format(value.python_type().__name__)))
+        trace.throw(TypeError(problem.format(type_name(value.python_type()))))
     return operator.index(index.constant())
 
 
@@ -313,12 +315,12 @@ def _get_constant(trace: Trace, self: Value, key: Value) -> Value:
     """An item or a part of a constant, where the key is an object that gives a number."""
     key = trace.read(key)
     selection = as_slice(trace, key)
-    problem = _KEYS[self.python_type()]
-    index = as_index(trace, key, problem) if selection is None else selection
-    return Const(run_real(trace, operator.getitem, self.constant(), index))
+    cls = next(cls for cls in _KEYS if is_a(self, cls))
+    index = as_index(trace, key, _KEYS[cls]) if selection is None else selection
+    return Const(run_real(trace, cls.__getitem__, self.constant(), index))
 
 
-_KEYS: dict[type, str] = {
+_KEYS: dict[Any, str] = {
     range: "range indices must be integers or slices, not {}",
     str: "string indices must be integers, not '{}'",
     bytes: "byte indices must be integers or slices, not {}",
@@ -329,10 +331,10 @@ for _cls in _KEYS:
 
 def _concatenate(trace: Trace, self: Value, other: Value, cls: type) -> list[Value] | None:
     other = trace.read(other)
-    if is_a(other, cls):
-        return [*items_of(self), *items_of(other)]
     if has_own_operator(trace, other, "__radd__"):
         return None
+    if is_a(other, cls):
+        return [*items_of(self), *items_of(other)]
     name, other_name = cls.__name__, type_name(other.python_type())
     trace.throw(TypeError(f'can only concatenate {name} (not "{other_name}") to {name}'))
 
@@ -391,7 +393,7 @@ def tuple_hash(trace: Trace, self: Value) -> Value:
     hashes = [call_special(trace, item, "__hash__") for item in items_of(self)]
     for item, item_hash in zip(items_of(self), hashes, strict=True):
         if item_hash is None:
-            name = trace.read(item).python_type().__name__
+            name = type_name(trace.read(item).python_type())
             trace.throw(TypeError(f"unhashable type: '{name}'"))
     # the hash of a small integer is that integer, and hashes stay what they are when hashed again
     return Const(
@@ -444,6 +446,8 @@ def list_extend(trace: Trace, self: Sequence, iterable: Value) -> Value:
 
 @method(list, "__iadd__")
 def list_iadd(trace: Trace, self: Sequence, iterable: Value) -> Value:
+    if self.cls is list and has_own_operator(trace, trace.read(iterable), "__radd__"):
+        raise Break("operation-raises", "+= of a list and an object with __radd__")
     list_extend(trace, self, iterable)
     return self
 
@@ -631,10 +635,11 @@ def _sizes(trace: Trace, items: list[Value]) -> list[Value]:
     for place, item in enumerate(items):
         item = trace.read(item)
         cls = item.python_type()
-        if trace.lookup(cls, "__index__") is MISSING:
-            text = f"torch.Size() takes an iterable of 'int' (item {place} is '{cls.__name__}')"
+        try:
+            checked.append(item if issubclass(cls, int) else Const(as_index(trace, item)))
+        except Raised:
+            text = f"torch.Size() takes an iterable of 'int' (item {place} is '{type_name(cls)}')"
             trace.throw(TypeError(text))
-        checked.append(item if issubclass(cls, int) else Const(as_index(trace, item)))
     return checked
 
 

@@ -12,6 +12,7 @@ import string
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pliant.base.python_errors import type_name
 from pliant.capture.model import drain, get_attribute, get_item, iterate
 from pliant.capture.native import FUNCTIONS, function, method
 from pliant.capture.value import NOT_IMPLEMENTED, Const, NotConstant, Raised, Value
@@ -71,7 +72,7 @@ def join(trace: Trace, self: Const, iterable: Value) -> Value:
         if not issubclass(item.python_type(), type(separator)):
             expected = "str instance" if isinstance(separator, str) else "a bytes-like object"
             parts = (
-                f"sequence item {place}: expected {expected}, {item.python_type().__name__} found"
+                f"sequence item {place}: expected {expected}, {type_name(item.python_type())} found"
             )
             trace.throw(TypeError(parts))
     return Const(separator.join(item.constant() for item in items))

@@ -79,7 +79,7 @@ def _deep(trace: Trace, x: Value, memo: Memo) -> Value:
 
 def _python_method(trace: Trace, x: Value, name: str) -> Value | None:
     cls = x.python_type()
-    if isinstance(x, Const | TensorValue) or cls is type or trace.lookup(cls, name) is MISSING:
+    if isinstance(x, TensorValue) or issubclass(cls, type):
         return None
     method = trace.lookup(cls, name)
     return trace.class_value(cls, name) if isinstance(method, types.FunctionType) else None

@@ -20,7 +20,7 @@ from pliant.capture.library.python.sequences import (
 )
 from pliant.capture.model import advance, call, equal, iterate, type_name
 from pliant.capture.native import method
-from pliant.capture.value import NONE, NOT_IMPLEMENTED, Const, Value, boolean
+from pliant.capture.value import NONE, NOT_IMPLEMENTED, Break, Const, Value, boolean
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.iterators import DEQUE_ITERATOR, REVERSED_DEQUE, DequeIterator
 
@@ -122,10 +122,10 @@ def deque_copy(trace: Trace, self: Sequence) -> Value:
 @method(deque, "__add__")
 def deque_add(trace: Trace, self: Sequence, other: Value) -> Value:
     other = trace.read(other)
-    if is_a(other, deque):
-        return _like(trace, self, [*self.items, *items_of(other)])
     if has_own_operator(trace, other, "__radd__"):
         return NOT_IMPLEMENTED
+    if is_a(other, deque):
+        return _like(trace, self, [*self.items, *items_of(other)])
     other_name = type_name(other.python_type())
     trace.throw(TypeError(f'can only concatenate deque (not "{other_name}") to deque'))
 
@@ -181,6 +181,8 @@ def deque_extendleft(trace: Trace, self: Sequence, iterable: Value) -> Value:
 
 @method(deque, "__iadd__")
 def deque_iadd(trace: Trace, self: Sequence, iterable: Value) -> Value:
+    if self.cls is deque and has_own_operator(trace, trace.read(iterable), "__radd__"):
+        raise Break("operation-raises", "+= of a deque and an object with __radd__")
     deque_extend(trace, self, iterable)
     return self
 

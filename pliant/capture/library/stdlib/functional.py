@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pliant.base.python_errors import type_name
 from pliant.capture.library.python.classes import class_of, is_callable
 from pliant.capture.library.python.numbers import index_of
 from pliant.capture.model import (
@@ -167,7 +168,7 @@ def operator_iconcat(trace: Trace, left: Value, right: Value) -> Value:
 def _require_sequence(trace: Trace, value: Value) -> None:
     cls = trace.read(value).python_type()
     if trace.lookup(cls, "__getitem__") is MISSING:
-        trace.throw(TypeError(f"'{cls.__name__}' object can't be concatenated"))
+        trace.throw(TypeError(f"'{type_name(cls)}' object can't be concatenated"))
 
 
 @function(operator.length_hint)

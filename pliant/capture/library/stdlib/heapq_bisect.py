@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pliant.base.python_errors import type_name
 from pliant.capture.library.python.equivalents import as_value
 from pliant.capture.model import call
 from pliant.capture.native import FUNCTIONS
@@ -84,7 +85,7 @@ def _of_list(follow: Callable[..., Value], text: str) -> Callable[..., Value]:
     def handler(trace: Trace, heap: Value, *args: Value) -> Value:
         kind = trace.read(heap).python_type()
         if not issubclass(kind, list):
-            trace.throw(TypeError(f"{text} must be list, not {kind.__name__}"))
+            trace.throw(TypeError(f"{text} must be list, not {type_name(kind)}"))
         return follow(trace, heap, *args)
 
     return handler

@@ -11,6 +11,7 @@ import _weakref
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from pliant.base.python_errors import type_name
 from pliant.capture.library.python.classes import class_of, real_object
 from pliant.capture.library.python.objects import WeakRef, call_weakref, make_weakref
 from pliant.capture.model import CALL, GET, SET, call, equal, get_attribute, set_attribute
@@ -95,7 +96,7 @@ def new_reference(trace: Trace, cls: Value, obj: Value, callback: Value = NONE) 
     if (outside and real is weakref.ref and no_callback) or not isinstance(target, TARGETS):
         return make_weakref(trace, target)
     if not outside and target.python_type().__weakrefoffset__ == 0:
-        name = target.python_type().__name__
+        name = type_name(target.python_type())
         trace.throw(TypeError(f"cannot create weak reference to '{name}' object"))
     reference = ProgramWeakRef(real, target, None if no_callback else callback)
     if isinstance(target, Instance):

@@ -610,3 +610,29 @@ def test_a_function_without_a_closure_after_a_break():
         return y, inner.__closure__
 
     assert pliant.compile(program, backend="eager")(X)[1] is None
+
+
+class Subscripted:
+    keys: list = []  # noqa: RUF012
+
+    def __class_getitem__(cls, key):
+        cls.keys.append(key)
+        return cls.__name__, key
+
+
+def test_class_getitem_is_followed():
+    def f(x):
+        class Inner:
+            def __class_getitem__(cls, key):
+                return x + key
+
+        return Subscripted[x.shape[0]], Inner[2], list[int]
+
+    compiled = pliant.compile(f)
+    for size in (2, 3, 2):
+        x = torch.ones(size)
+        Subscripted.keys.clear()
+        name, inner, alias = compiled(x)
+        assert (name, alias) == (("Subscripted", size), list[int])
+        assert inner.equal(x + 2)
+        assert Subscripted.keys == [size]

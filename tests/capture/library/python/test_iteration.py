@@ -2,6 +2,7 @@
 
 import itertools
 import operator  # noqa: F401
+import re
 from collections import OrderedDict, deque  # noqa: F401
 
 import pytest
@@ -304,3 +305,51 @@ def test_what_iter_gives_has_to_be_an_iterator(use):
             return x + 1, str(error)
 
     check(function, X)
+
+
+class Counted:
+    """Says how often it was asked for an iterator."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def __iter__(self):
+        self.asked += 1
+        return iter([1, 2, 3])
+
+
+def test_unpacking_asks_for_one_iterator():
+    def f(x, counted):
+        first, *rest = counted
+        return x + first, rest
+
+    check(f, X, Counted())
+
+
+class Refusing:
+    def __iter__(self):
+        raise TypeError("not today")
+
+
+def test_errors_of_an_iterator_of_ones_own_stay():
+    def f(x, refusing):
+        first, *_ = refusing
+        return x + first
+
+    check(f, X, Refusing())
+    check(f, X, torch.tensor(1.0), breaks=None)
+    check(lambda x, refusing: (lambda *args: x)(*refusing), X, Refusing())
+
+
+class Doubled(list):
+    def __iter__(self):
+        return iter([item for item in self[:] for _ in range(2)])
+
+
+def test_arguments_come_from_the_iterator_of_a_list():
+    check(lambda x, items: (lambda *args: args)(*items), X, Doubled([1, 2]))
+
+
+def test_matches_have_items_and_no_iterator():
+    match = re.match("(a)(b)", "ab")
+    check(lambda x: (list(match), x), X, breaks=None)

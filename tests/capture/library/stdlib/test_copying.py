@@ -98,3 +98,16 @@ def test_a_module_once_torch_compile_was_used(monkeypatch):
 
     x = torch.randn(3, 4)
     torch.testing.assert_close(pliant.compile(program, fullgraph=True)(x), program(x))
+
+
+class CopiedNumber(int):
+    def __copy__(self):
+        return "a copy"
+
+    def __deepcopy__(self, memo):
+        return "a deep copy"
+
+
+def test_numbers_that_copy_themselves():
+    compiled = pliant.compile(lambda x, number: (copy.copy(number), copy.deepcopy(number), x + 1))
+    assert compiled(torch.ones(2), CopiedNumber(3))[:2] == ("a copy", "a deep copy")

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributions as D
 
+import pliant
 from tests.support.against_eager import check
 
 X = torch.tensor([[0.5, 1.5], [2.0, 0.25]])
@@ -141,3 +142,44 @@ def test_iter_called_by_its_name():
         return rows, next(x.__iter__()), list(torch.Tensor.__iter__(x))
 
     check(function, torch.arange(6.0).reshape(3, 2))
+
+
+class Kind(torch.Tensor):
+    pass
+
+
+class Answering:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return "asked"
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct:UserWarning")
+def test_data_is_not_asked_for_an_override():
+    def f(x):
+        return [torch.tensor(x), torch.as_tensor(x, dtype=torch.float64), torch.tensor([x[0]])]
+
+    x = torch.ones(3).as_subclass(Kind)
+    assert [type(y) for y in pliant.compile(f)(x)] == [type(y) for y in f(x)]
+    for make in (torch.tensor, torch.as_tensor, torch.asarray):
+        check(lambda x, item, make=make: make(item), X, Answering(), breaks=None)
+
+
+def test_an_attribute_to_delete():
+    def f(x):
+        del x.note
+        return x + 1
+
+    def noted():
+        x = torch.ones(3)
+        x.note = 1
+        return x
+
+    compiled = pliant.compile(f)
+    for x in (torch.ones(3), noted(), torch.ones(3)):
+        if hasattr(x, "note"):
+            assert compiled(x).equal(torch.full((3,), 2.0))
+            assert not vars(x)
+        else:
+            with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'note'"):
+                compiled(x)

@@ -1,0 +1,56 @@
+"""`+`, `*` and `%` of sequences, which Python tries after the operators of numbers.
+
+`[1, 2] + numpy.float32(1)` is an array, `"ab" * 2.5` raises in words of its own: what the two
+operands of such an operator have to say is left to Python.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pliant.base.python_errors import no_operator
+from pliant.capture.value import Break, Value
+from pliant.guards.guard import MISSING
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
+NAMES = {"+": ("__add__", "__radd__"), "*": ("__mul__", "__rmul__")}
+
+
+def leave_to_python(trace: Trace, symbol: str, left: Value, right: Value) -> None:
+    """Break at an operator of a sequence and an object that is not known to be right for it."""
+    first, second = left.python_type(), right.python_type()
+    others = [cls for cls in (first, second) if not issubclass(cls, SEQUENCES)]
+    if symbol == "*" and not others and not any(_may_repeat(trace, c) for c in (first, second)):
+        trace.throw(no_operator(operator.mul, symbol, first, second))
+    if symbol in NAMES and len(others) == 1:
+        unsure = _has_the_say(trace, symbol, others[0])
+        unsure |= symbol == "*" and not any(_may_repeat(trace, cls) for cls in (first, second))
+    else:
+        unsure = symbol == "%" and issubclass(first, bytes | bytearray)
+    if unsure:
+        raise Break("operation-raises", f"{symbol} of {first.__name__} and {second.__name__}")
+
+
+def _has_the_say(trace: Trace, symbol: str, cls: type) -> bool:
+    """Whether it is a number of NumPy's, or one with operators of its own."""
+    if trace.lookup(cls, "__array_interface__") is not MISSING:
+        return True
+    return issubclass(cls, int) and _defines(trace, symbol, cls)
+
+
+def _may_repeat(trace: Trace, cls: type) -> bool:
+    if issubclass(cls, SEQUENCES):
+        return _defines(trace, "*", cls)
+    known = cls.__module__ == "builtins" or trace.lookup(cls, "__index__") is not MISSING
+    return known or _defines(trace, "*", cls)
+
+
+def _defines(trace: Trace, symbol: str, cls: type) -> bool:
+    methods = (trace.lookup(cls, name) for name in NAMES[symbol])
+    return any(isinstance(method, types.FunctionType) for method in methods)
