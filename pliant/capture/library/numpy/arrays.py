@@ -341,6 +341,15 @@ def _with_constants(trace: Trace, value: Value) -> Value:
     return Const(value.constant()) if known else value
 
 
+def _with_plain_numbers(trace: Trace, value: Value) -> Value:
+    """The same, with Python's numbers for those of NumPy's."""
+    value = trace.read(value)
+    if type(value) is Sequence and value.cls in (list, tuple):
+        return Sequence(value.cls, [_with_plain_numbers(trace, item) for item in value.items])
+    of_numpy = isinstance(value, Const) and isinstance(value.value, numpy.generic)
+    return Const(value.constant().item()) if of_numpy else value
+
+
 def _as_array(trace: Trace, value: Value) -> Value:
     value = trace.read(value)
     if isinstance(value, TensorValue):
@@ -572,6 +581,7 @@ def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None)
             if _has_number(trace, data) and is_none(trace, kwargs.get("dtype", NONE)):
                 data = _with_constants(trace, data)
                 kwargs["dtype"] = Const(_tensor_type(trace, real, data))
+                data = _with_plain_numbers(trace, data)
             return otherwise(trace, data, **kwargs)
         options = {key: trace.read(value).constant() for key, value in kwargs.items()}
         shaped = array if isinstance(array, ShapedArray) else None

@@ -32,6 +32,9 @@ SCALAR_TYPES = (
     "bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
     "float32", "float64", "complex64", "complex128", "longlong", "ulonglong",
 )  # fmt: skip
+# PyTorch takes them otherwise than Python's numbers: as no flag (`keepdim=np.True_`), as a float in
+# `torch.full`, or without the imaginary part.
+WITHOUT_PLAIN_FORM = ("bool_", "complex64")
 REDUCTIONS = (
     "prod", "sum", "mean", "std", "var", "median", "amin", "amax", "min", "max", "argmin", "argmax",
     "all", "any", "round", "around", "clip", "real", "imag",
@@ -86,6 +89,7 @@ def _register() -> None:
     MUTABLE.add(numpy.ndarray)
     for kind in kinds:
         BUILDERS[kind] = number_from_outside
+    for kind in kinds - {getattr(numpy, name) for name in WITHOUT_PLAIN_FORM}:
         PLAIN_FORMS[kind] = kind.item
     ufuncs = {real for real in vars(numpy).values() if isinstance(real, numpy.ufunc)}
     for real in (*ufuncs, *(getattr(numpy, name) for name in REDUCTIONS)):

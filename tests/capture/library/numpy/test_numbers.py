@@ -124,3 +124,51 @@ def test_a_tensor_of_numbers_has_their_type(kind):
 
 def test_a_size_that_numpy_computed_breaks_the_graph():
     check(lambda a: torch.from_numpy(np.zeros(a.sum())) + 1, np.array([1, 2]), breaks=None)
+
+
+KINDS = (np.complex64, np.bool_, np.float32, np.float16, np.int64, np.uint8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pytorch_says_where_it_takes_numbers(kind):
+    """In some places it takes them otherwise than Python's numbers, or not at all."""
+
+    def assign(x, number):
+        x[0] = number
+        return x
+
+    uses = (
+        lambda x, number: x + number,
+        lambda x, number: number == x,
+        lambda x, number: torch.full((2,), number),
+        lambda x, number: x.to(number),
+        lambda x, number: x[number],
+        lambda x, number: x.sum(0, keepdim=number),
+        lambda x, number: x.split(number),
+        lambda x, number: torch.tensordot(x, x, number),
+        lambda x, number: x.requires_grad_(number),
+        assign,
+    )
+    for use in uses:
+        check(use, torch.ones(3), kind(1), breaks=None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_are_not_iterable(kind):
+    uses = (
+        lambda number: list(number),
+        lambda number: [*number],
+        lambda number: sum(number),
+        lambda number: next(iter(number)),
+        lambda number: torch.Size(number),
+    )
+    for use in uses:
+        check(use, kind(1), breaks=None)
+
+
+def test_numbers_are_not_unpacked():
+    def f(x, number):
+        first, *_ = number
+        return x + first
+
+    check(f, torch.ones(3), np.int64(1), breaks=None)
