@@ -691,9 +691,11 @@ def set_item(trace: Trace, obj: Value, key: Value, value: Value, direct: bool = 
     """`obj[key] = value`."""
     obj, key = trace.read(obj), trace.read(key)
     owner = OPERATE.get(type(obj))
-    if owner is not None:
-        owner(trace, operator.setitem, obj, key, value)
-    elif call_special(trace, obj, "__setitem__", key, value, direct=direct) is None:
+    if owner is not None and owner(trace, operator.setitem, obj, key, value) is not None:
+        return
+    if call_special(trace, obj, "__setitem__", key, value, direct=direct) is None:
+        if isinstance(key, TensorValue):  # which Python may ask for a number before it gives up
+            raise Break("operation-raises", "an item that a tensor says")
         name = type_name(obj.python_type())
         trace.throw(TypeError(f"'{name}' object does not support item assignment"))
 

@@ -228,8 +228,10 @@ NAMED: dict[str, str] = {
 }  # fmt: skip
 # Methods of tensors that can't be overridden.
 NEVER_OVERRIDDEN = frozenset(
-    {"as_subclass", "_make_subclass", "_make_wrapper_subclass", "__hash__"}
+    {"as_subclass", "_make_subclass", "_make_wrapper_subclass", "__hash__", "__delitem__"}
 )
+# Methods that don't ask the class of their argument either.
+READING = frozenset({"new_tensor", "type"})
 # C methods that tell which class they were called on even if it is an ordinary one.
 TELL_CLASS = frozenset({"dim", "numel", "tolist", "ndimension", "nelement", "__len__"})
 
@@ -243,6 +245,8 @@ def call_method(
     overriders = overriders_of(trace, [obj, *args], kwargs)
     if overriders is None:
         return None
+    if name in READING and overriders_of(trace, args, kwargs):
+        raise Break("tensor-kind", f"Tensor.{name} of an object with __torch_function__")
     function = getattr(torch.Tensor, NAMED.get(name, name))
     kinds = (obj.python_type(),) if name in TELL_CLASS and not overriders else None
     return dispatch(trace, Const(function), overriders, [obj, *args], kwargs or None, kinds)

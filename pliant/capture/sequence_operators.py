@@ -47,8 +47,7 @@ def _has_the_say(trace: Trace, symbol: str, cls: type) -> bool:
 def _may_repeat(trace: Trace, cls: type) -> bool:
     if issubclass(cls, SEQUENCES):
         return _defines(trace, "*", cls)
-    known = cls.__module__ == "builtins" or trace.lookup(cls, "__index__") is not MISSING
-    return known or _defines(trace, "*", cls)
+    return cls.__module__ == "builtins" or issubclass(cls, int) or _defines(trace, "*", cls)
 
 
 def _defines(trace: Trace, symbol: str, cls: type) -> bool:

@@ -231,10 +231,12 @@ NOT_UNPACKABLE = "cannot unpack non-iterable {} object"
 def iterator_of(trace: Trace, value: Value, refusal: str) -> Value:
     """`iter(value)`. What Python can't iterate over is refused in these words."""
     value = trace.read(value)
+    cls = value.python_type()
+    if trace.lookup(cls, "__iter__") is MISSING and trace.lookup(cls, "__getitem__") is MISSING:
+        trace.throw(TypeError(refusal.format(type_name(cls))))
     try:
         return iterate(trace, value)
     except Raised as raised:
-        cls = value.python_type()
         # An error of the object's own stays.
         if raised.value.python_type() is TypeError and trace.lookup(cls, "__iter__") is MISSING:
             trace.throw(TypeError(refusal.format(type_name(cls))))

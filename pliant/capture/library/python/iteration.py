@@ -85,14 +85,23 @@ for _cls in ITERATOR_TYPES:
 
 
 def _index_iterator(trace: Trace, obj: Value) -> Value:
-    real = obj.value if isinstance(obj, Const) else getattr(obj, "real", None)
-    cls = obj.python_type()
-    if real is not None and not isinstance(trace.lookup(cls, "__getitem__"), types.FunctionType):
-        try:
-            iter(real)
-        except TypeError:  # items of C code's own classes need not be those of a sequence
-            trace.throw(TypeError(f"'{type_name(cls)}' object is not iterable"))
+    if not _is_sequence(trace, obj):
+        trace.throw(TypeError(f"'{type_name(obj.python_type())}' object is not iterable"))
     return IndexIterator(obj)
+
+
+def _is_sequence(trace: Trace, obj: Value) -> bool:
+    """Whether an object that has `__getitem__` takes numbers: that of C code's own classes need
+    not."""
+    real = obj.value if isinstance(obj, Const) else getattr(obj, "real", None)
+    method = trace.lookup(obj.python_type(), "__getitem__")
+    if real is None or isinstance(method, types.FunctionType):
+        return True
+    try:
+        iter(real)
+    except TypeError:
+        return False
+    return True
 
 
 # Where `model.iterate` finds the iterator of classes that have `__getitem__` alone.
@@ -131,7 +140,7 @@ def make_reversed(trace: Trace, obj: Value) -> Value:
     if is_a(obj, tuple) and trace.lookup(cls, "__getitem__") is tuple.__getitem__:
         return ReversedSequence(reversed, as_sequence(obj))
     refused = "__reversed__" in _attributes(cls) or isinstance(obj, Mapping)
-    if refused or trace.lookup(cls, "__getitem__") is MISSING:
+    if refused or trace.lookup(cls, "__getitem__") is MISSING or not _is_sequence(trace, obj):
         trace.throw(TypeError(f"'{type_name(cls)}' object is not reversible"))
     return ReversedIndex(obj, as_index(trace, length(trace, obj)))
 

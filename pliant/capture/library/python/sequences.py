@@ -196,12 +196,18 @@ def has_own_operator(trace: Trace, value: Value, name: str) -> bool:
     return isinstance(trace.lookup(value.python_type(), name), types.FunctionType)
 
 
+LONGEST = 1 << 24  # items that a capture makes values of
+
+
 def times(trace: Trace, self: Value, count: Value) -> int | None:
     """The factor of a repetition, or None where the other operand shall have a say."""
     count = trace.read(count)
     if has_own_operator(trace, count, "__rmul__"):
         return None
-    return as_index(trace, count, "can't multiply sequence by non-int of type '{}'")
+    factor = as_index(trace, count, "can't multiply sequence by non-int of type '{}'")
+    if factor > LONGEST:
+        raise Break("operation-raises", "a sequence that memory can't hold")
+    return factor
 
 
 def register_repr(cls: type) -> None:
@@ -295,7 +301,7 @@ def _get(trace: Trace, self: Value, key: Value, name: str) -> Value | list[Value
         return item
     index = as_index(trace, key, f"{name} indices must be integers or slices, not {{}}")
     if not -len(items) <= index < len(items):
-        trace.throw(IndexError(f"{name} index out of range"))
+        run_real(trace, operator.getitem, () if name == "tuple" else [], index)  # raises
     return items[index]
 
 
@@ -530,7 +536,13 @@ def _assignable(trace: Trace, selection: slice, value: Value) -> list[Value]:
     cls = value.python_type()
     if trace.lookup(cls, "__iter__") is MISSING and trace.lookup(cls, "__getitem__") is MISSING:
         run_real(trace, operator.setitem, [], selection, None)
-    return drain(trace, value)
+    try:
+        iterator = iterate(trace, value)
+    except Raised as raised:
+        if raised.value.python_type() is not TypeError:
+            raise
+        run_real(trace, operator.setitem, [], selection, None)
+    return drain(trace, iterator)
 
 
 def _place(trace: Trace, self: Sequence, key: Value) -> int:

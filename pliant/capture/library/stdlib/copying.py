@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant._native import is_python_class
+from pliant.capture.library.python.objects import Namespace
+from pliant.capture.library.python.sequences import run_real
 from pliant.capture.library.torch.backward import assume_leaves
 from pliant.capture.library.torch.callbacks import is_leaf
 from pliant.capture.model import call, call_special
@@ -89,6 +92,8 @@ def _duplicate(trace: Trace, x: Value, memo: Memo | None) -> Value:
     """A copy of `x`, whose members are themselves (memo is None) or copies."""
     if isinstance(x, TensorValue):
         return _copy_tensor(trace, x, memo)
+    if isinstance(x, Const) and not is_python_class(type(x.value)):
+        run_real(trace, copy.copy, x.value)  # raises, if there can be no copy
     if isinstance(x, Const | Number | FunctionValue | BuiltinMethod | SliceValue):
         return x
     copier = COPIERS.get(type(x))
@@ -209,7 +214,7 @@ def _copy_instance(trace: Trace, x: Instance, memo: Memo | None) -> Value:
             raise Break("unsupported", f"a copy of a {cls.__name__}, which has {name}")
     if isinstance(x, ExceptionValue):
         raise Break("unsupported", "a copy of an exception")
-    duplicate = type(x)(cls)
+    duplicate = Namespace(cls) if cls is types.SimpleNamespace else type(x)(cls)
     if memo is not None:
         memo.copies[id(x)] = (x, duplicate)
     state = _state(trace, x)
