@@ -35,7 +35,8 @@ def no_operator(
     """What an operator says of operands whose classes do not define it. Sequences speak of
     concatenation and repetition."""
     kind = next((kind for kind in SEQUENCES if issubclass(left, kind)), None)
-    if kind is not None and shown.rstrip("=") in ("+", "*"):
+    name = {"+": "__add__", "*": "__mul__"}.get(shown.rstrip("="), "")
+    if kind is not None and name and getattr(left, name) is getattr(kind, name):
         return _error_of(lambda other: operation(kind(), other), _stand_in(right))
     if shown == "*" and issubclass(right, SEQUENCES):
         return TypeError(f"can't multiply sequence by non-int of type '{type_name(left)}'")

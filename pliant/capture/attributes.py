@@ -168,7 +168,7 @@ def _object_attribute(trace: Trace, obj: Const, real: Any, name: str) -> Value |
         return None
     if isinstance(attribute, types.MethodDescriptorType | types.WrapperDescriptorType):
         return None
-    if isinstance(attribute, property) and not isinstance(real, enum.Enum):
+    if isinstance(attribute, property) or _finds_in_python(trace, real, name):
         return None
     try:
         value = getattr(real, name)
@@ -180,6 +180,15 @@ def _object_attribute(trace: Trace, obj: Const, real: Any, name: str) -> Value |
         return Const(value)
     source = Attr(obj.source or Fixed(real, type(real).__name__), name)
     return Unread(value, source)
+
+
+def _finds_in_python(trace: Trace, real: Any, name: str) -> bool:
+    """Whether an attribute comes from `__getattribute__` or `__getattr__` of the program."""
+    cls = type(real)
+    if isinstance(trace.lookup(cls, "__getattribute__"), types.FunctionType):
+        return True
+    is_stored = trace.lookup(cls, name) is not MISSING or name in getattr(real, "__dict__", ())
+    return not is_stored and isinstance(trace.lookup(cls, "__getattr__"), types.FunctionType)
 
 
 # ---- functions and methods

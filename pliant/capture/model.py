@@ -207,7 +207,8 @@ def _bind_property(
     if cls in NATIVE_VALUES:
         return fold(trace, getattr, obj, Const(name))
     if descriptor.fget is None:
-        trace.throw(AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter"))
+        text = f"property {name!r} of {cls.__qualname__!r} object has no getter"
+        trace.throw(AttributeError(text))
     source = ClassAttr(Fixed(cls, cls.__qualname__), name)
     getter = Unread(descriptor.fget, attribute(source, descriptor, "fget"))
     return call(trace, getter, [obj], direct=direct)
@@ -318,7 +319,8 @@ def _set_property(
     real = getattr(descriptor, which)
     if real is None:
         word = "setter" if value is not None else "deleter"
-        trace.throw(AttributeError(f"property {name!r} of {cls.__name__!r} object has no {word}"))
+        text = f"property {name!r} of {cls.__qualname__!r} object has no {word}"
+        trace.throw(AttributeError(text))
     source = Attr(ClassAttr(Fixed(cls, cls.__qualname__), name), which)
     extra = [] if value is None else [value]
     call(trace, Unread(real, source), [obj, *extra], direct=direct)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._device import DeviceContext as DeviceMode
 
+from pliant._native import is_python_class
 from pliant.capture.model import (
     BINARY,
     COMPARE,
@@ -118,9 +119,9 @@ DeviceContext: Any = DeviceMode
 
 def has_override(trace: Trace, value: Value) -> bool:
     """Whether the class of a value has a `__torch_function__` that does something."""
-    if not isinstance(value, MAY_OVERRIDE):
-        return False
     cls = value.python_type()
+    if not isinstance(value, MAY_OVERRIDE) and not is_python_class(cls):
+        return False
     if cls in ORDINARY:
         return False
     if isinstance(value, TensorValue) and is_wrapper_class(cls) and not overrides_functions(cls):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
 SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
+TEXTS = (str, bytes)
 NAMES = {"+": ("__add__", "__radd__"), "*": ("__mul__", "__rmul__")}
 
 
@@ -26,13 +27,12 @@ def leave_to_python(trace: Trace, symbol: str, left: Value, right: Value) -> Non
     """Break at an operator of a sequence and an object that is not known to be right for it."""
     first, second = left.python_type(), right.python_type()
     others = [cls for cls in (first, second) if not issubclass(cls, SEQUENCES)]
-    if symbol == "*" and not others and not any(_may_repeat(trace, c) for c in (first, second)):
-        trace.throw(no_operator(operator.mul, symbol, first, second))
-    if symbol in NAMES and len(others) == 1:
-        unsure = _has_the_say(trace, symbol, others[0])
-        unsure |= symbol == "*" and not any(_may_repeat(trace, cls) for cls in (first, second))
-    else:
-        unsure = symbol == "%" and issubclass(first, bytes | bytearray)
+    unsure = symbol == "%" and issubclass(first, bytes | bytearray)
+    if symbol in NAMES and len(others) < 2:
+        texts = issubclass(first, TEXTS)  # which know nothing of the other operand
+        unsure = texts and _defines(trace, symbol, second)
+        unsure |= any(_has_the_say(trace, symbol, cls) for cls in others)
+        unsure |= symbol == "*" and not _repeats(trace, first, second, others)
     if unsure:
         raise Break("operation-raises", f"{symbol} of {first.__name__} and {second.__name__}")
 
@@ -44,10 +44,22 @@ def _has_the_say(trace: Trace, symbol: str, cls: type) -> bool:
     return issubclass(cls, int) and _defines(trace, symbol, cls)
 
 
-def _may_repeat(trace: Trace, cls: type) -> bool:
-    if issubclass(cls, SEQUENCES):
-        return _defines(trace, "*", cls)
-    return cls.__module__ == "builtins" or issubclass(cls, int) or _defines(trace, "*", cls)
+def _repeats(trace: Trace, first: type, second: type, others: list[type]) -> bool:
+    """Whether it is known what `*` does with a sequence."""
+    if not others:
+        if not any(_has_number(trace, cls) or _defines(trace, "*", cls) for cls in (first, second)):
+            trace.throw(no_operator(operator.mul, "*", first, second))
+        return False
+    cls = others[0]
+    if cls.__module__ == "builtins" or issubclass(cls, int) or _defines(trace, "*", cls):
+        return True
+    return (
+        _has_number(trace, cls) and not issubclass(first, TEXTS) and not issubclass(second, TEXTS)
+    )
+
+
+def _has_number(trace: Trace, cls: type) -> bool:
+    return trace.lookup(cls, "__index__") is not MISSING
 
 
 def _defines(trace: Trace, symbol: str, cls: type) -> bool:

@@ -38,6 +38,7 @@ from pliant.capture.values.functions import named
 from pliant.capture.values.listed import listed
 from pliant.capture.values.number import Number, takes_any_number
 from pliant.capture.values.objects import SliceValue
+from pliant.capture.values.program_classes import PLAIN_FORMS as EXACT_FORMS
 from pliant.capture.values.ragged_sizes import RaggedSize
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import (
@@ -339,9 +340,8 @@ BUILTIN_DTYPES: dict[type, torch.dtype] = {
 
 def exact_number(value: Any) -> Any:
     """A number or string without its subclass, which can't be written down in a graph."""
-    exact: tuple[Any, ...] = (bool, int, float, complex, str)
-    base = next((cls for cls in exact if isinstance(value, cls)), None)
-    return value if base is None or type(value) is base else base.__new__(base, value)
+    kinds = [] if type(value) is bool else [cls for cls in EXACT_FORMS if isinstance(value, cls)]
+    return EXACT_FORMS[kinds[0]](value) if kinds else value
 
 
 def _convert_constant(trace: Trace, value: Const, name: str) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from pliant.base.python_errors import type_name
 from pliant.capture.interpreter import current_exception
 from pliant.capture.library.python.classes import class_of
 from pliant.capture.library.python.objects import REPR, shown, str_of
-from pliant.capture.model import SET, drain, generic_set_attribute, get_attribute
+from pliant.capture.model import SET, call, drain, generic_set_attribute, get_attribute
 from pliant.capture.native import METHODS, function, method
 from pliant.capture.value import NONE, Break, Const, NotConstant, Raised, Unread, Value, boolean
 from pliant.capture.values.containers import Sequence, instance_dict, plain_list, plain_tuple
@@ -232,7 +232,11 @@ def set_exception_attribute(
     trace: Trace, obj: ExceptionValue, name: str, value: Value | None
 ) -> None:
     writer = WRITERS.get(name)
-    if writer is None:
+    hook = "__setattr__" if value is not None else "__delattr__"
+    if isinstance(trace.lookup(obj.cls, hook), types.FunctionType):
+        extra = [] if value is None else [value]
+        call(trace, trace.class_value(obj.cls, hook), [obj, Const(name), *extra])
+    elif writer is None:
         generic_set_attribute(trace, obj, name, value)
     elif value is None:
         trace.throw(TypeError(f"{name} may not be deleted"))

@@ -62,7 +62,7 @@ from pliant.capture.values.containers import (
     value_of_key,
 )
 from pliant.capture.values.functions import BoundMethod
-from pliant.capture.values.objects import ExceptionValue, Instance, Super
+from pliant.capture.values.objects import ExceptionValue, Instance, Opaque, Super
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import GuardKind
 from pliant.guards.source import ClassAttr, Fixed, Source
@@ -387,6 +387,8 @@ def repr_of(trace: Trace, obj: Value) -> Value:
     cls = obj.python_type()
     method = trace.lookup(cls, "__repr__")
     shower = REPR.get(method)
+    if shower is not None and isinstance(obj, Opaque):
+        raise Break("opaque-object", f"repr() of a {cls.__name__}")
     if shower is not None:
         return Const(shower(trace, obj))
     if isinstance(method, types.FunctionType) and method.__code__ in RECURSIVE_REPR:
@@ -600,7 +602,7 @@ class Namespace(Instance):
     __slots__ = ()
 
     def rebuild(self, emit: Emitter) -> str:
-        return f"{emit.constant(self.cls)}()"
+        return f"{emit.constant(types.SimpleNamespace)}.__new__({emit.constant(self.cls)})"
 
 
 GET[Namespace] = instance_namespace

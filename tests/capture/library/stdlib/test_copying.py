@@ -1,6 +1,7 @@
 """Copies of tensors and modules that the compiled function makes."""
 
 import copy
+import types
 
 import pytest
 import torch
@@ -111,3 +112,13 @@ class CopiedNumber(int):
 def test_numbers_that_copy_themselves():
     compiled = pliant.compile(lambda x, number: (copy.copy(number), copy.deepcopy(number), x + 1))
     assert compiled(torch.ones(2), CopiedNumber(3))[:2] == ("a copy", "a deep copy")
+
+
+def test_namespaces_and_what_has_no_copy():
+    compiled = pliant.compile(lambda x, item: (copy.deepcopy(item), x + 1))
+    item = types.SimpleNamespace(a=[1], b=torch.ones(2))
+    duplicate = compiled(torch.ones(2), item)[0]
+    assert duplicate.a == [1] and duplicate.a is not item.a
+    assert duplicate.b.equal(item.b) and duplicate.b is not item.b
+    with pytest.raises(TypeError, match="cannot pickle"):
+        compiled(torch.ones(2), torch.finfo(torch.float32))
