@@ -92,7 +92,7 @@ def empty_slot(descriptor: Any, cls: type, name: str) -> AttributeError:
 
 def type_name(cls: type) -> str:
     """The name that messages show for a class: C code's own classes are shown with their module."""
-    other: type = str if issubclass(cls, int) else int
+    other: Any = str if issubclass(cls, int) else int
     try:
         other.__new__(cls)
     except TypeError as error:  # "int.__new__(datetime.date): datetime.date is not a subtype …"

@@ -187,9 +187,9 @@ def _get_by_hand(trace: Trace, descriptor: Value, obj: Value, owner: Value = NON
         return Const(real)
     name, cls = real.__name__, obj.python_type()
     if not issubclass(cls, real.__objclass__):
-        owner, kind = type_name(real.__objclass__), type_name(cls)
-        text = f"descriptor {name!r} for {owner!r} objects doesn't apply to a {kind!r} object"
-        trace.throw(TypeError(text))
+        names = type_name(real.__objclass__), type_name(cls)
+        text = "descriptor {!r} for {!r} objects doesn't apply to a {!r} object"
+        trace.throw(TypeError(text.format(name, *names)))
     if isinstance(obj, Const) and isinstance(obj.value, type):
         return get_attribute(trace, obj, name)
     return bind_descriptor(trace, real, obj, cls, name)
