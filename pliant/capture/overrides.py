@@ -127,7 +127,10 @@ def has_override(trace: Trace, value: Value) -> bool:
     if isinstance(value, TensorValue) and is_wrapper_class(cls) and not overrides_functions(cls):
         return False
     override = trace.lookup(cls, "__torch_function__")
-    return override is not MISSING and override is not DISABLED
+    overrides = override is not MISSING and override is not DISABLED
+    if overrides and not isinstance(value, MAY_OVERRIDE):  # asked by some functions, not by others
+        raise Break("tensor-kind", f"a {cls.__name__} with __torch_function__")
+    return overrides
 
 
 def order_overriders(trace: Trace, values: list[Value]) -> list[Value]:

@@ -505,13 +505,13 @@ def plain_result(trace: Trace, value: Any, name: str) -> Value:
 
 def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
     """Operators with a tensor among the operands. None where another operand has the say."""
+    if indexing.repeats(real, operands):
+        raise Break("data-dependent", f"{real.__name__} of a sequence and a tensor")
     if overrides.takes_over(trace, real, operands):
         return overrides.operate(trace, real, operands)
     special = OPERATORS.get(real)
     if special is not None:
         return special(trace, *operands)
-    if indexing.repeats(real, operands):
-        raise Break("data-dependent", f"{real.__name__} of a sequence and a tensor")
     foreign = [operand for operand in operands if type(operand) not in CONVERT]
     if any(not issubclass(operand.python_type(), torch.Tensor) for operand in foreign):
         return None

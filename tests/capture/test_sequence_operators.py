@@ -128,3 +128,13 @@ def test_classes_with_operators_of_their_own_beside_tensors(name, make):
     check(f, X, make(3), breaks=None)
     check(g, X, 3, breaks=None)
     check(lambda x: sum([x, x], Own(1)), X, breaks=None)
+
+
+class Reflecting(torch.Tensor):
+    def __rmod__(self, other):
+        return "reflected"
+
+
+def test_a_text_is_asked_before_the_tensor():
+    x = torch.ones(2).as_subclass(Reflecting)
+    assert pliant.compile(lambda x: "%s" % x)(x) == "%s" % x == str(x)

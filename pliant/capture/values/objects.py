@@ -10,6 +10,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from pliant._native import is_python_class
 from pliant.base.python_errors import type_name
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, NotConstant, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
@@ -216,7 +217,11 @@ class ExceptionValue(Instance):
         makers = [base.__dict__.get(m) for base in self.cls.__mro__ for m in CONSTRUCTORS]
         if not any(isinstance(maker, FunctionType | staticmethod) for maker in makers):
             return f"{name}({arguments})"
-        return f"{name}.__new__({', '.join([name, *([arguments] if arguments else [])])})"
+        # Not by a `__new__` of the program's, which has run.
+        owners = (base for base in self.cls.__mro__ if "__new__" in base.__dict__)
+        native = next(base for base in owners if not is_python_class(base))
+        make = f"{emit.constant(native)}.__new__"
+        return f"{make}({', '.join([name, *([arguments] if arguments else [])])})"
 
     def fill(self, emit: Emitter, name: str) -> None:
         if self.real is not None:

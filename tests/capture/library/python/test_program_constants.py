@@ -72,7 +72,10 @@ class Answering(int):
 
 
 def test_numbers_that_answer_for_pytorch():
-    check(lambda x, number: (x + number, number * x, torch.add(x, number)), X, Answering(2))
+    def f(x, number):
+        return x + number, number * x, torch.add(x, number), x[number], torch.full((2,), number)
+
+    check(f, X, Answering(2), breaks=None)
 
 
 class Counting(types.SimpleNamespace):
@@ -117,3 +120,18 @@ def test_exceptions_that_store_attributes_themselves():
         return first, error.note, x + 1
 
     check(f, X, breaks=None)
+
+
+class Made(ValueError):
+    count = 0
+
+    def __new__(cls, *args):
+        cls.count += 1
+        return super().__new__(cls, *args)
+
+
+def test_an_exception_is_made_once():
+    compiled = pliant.compile(lambda x: (Made("message"), x + 1))
+    for count in (1, 2):
+        assert compiled(X)[0].args == ("message",)
+        assert Made.count == count
