@@ -117,9 +117,11 @@ def symbolic_matmul(input: Tensor, other: Tensor) -> Any:
     if input.dim() == 1 and other.dim() == 1:
         return torch.dot(input, other)
     if input.dim() == 1:
-        return symbolic_matmul(input.unsqueeze(0), other).squeeze(-2)
+        product = symbolic_matmul(input.unsqueeze(0), other)
+        return _no_view(product, (*product.shape[:-2], product.size(-1)))
     if other.dim() == 1:
-        return symbolic_matmul(input, other.unsqueeze(1)).squeeze(-1)
+        product = symbolic_matmul(input, other.unsqueeze(1))
+        return _no_view(product, product.shape[:-1])
     if input.dim() == other.dim() == 2:
         return torch.mm(input, other)
     batch = broadcast([input.shape[:-2], other.shape[:-2]])
@@ -129,7 +131,12 @@ def symbolic_matmul(input: Tensor, other: Tensor) -> Any:
     count = math.prod(batch)
     left = _as_dense(input.expand(*batch, -1, -1), count, input.size(-2), input.size(-1))
     right = _as_dense(other.expand(*batch, -1, -1), count, other.size(-2), other.size(-1))
-    return torch.bmm(left, right).view(*batch, input.size(-2), other.size(-1))
+    return _no_view(torch.bmm(left, right), (*batch, input.size(-2), other.size(-1)))
+
+
+def _no_view(product: Any, sizes: Sequence[Any]) -> Any:
+    """A new tensor in another shape: the program can't tell that it had one before."""
+    return product if product is NotImplemented else torch.ops.aten._unsafe_view(product, sizes)
 
 
 def _matmul_sizes(a: Fake, b: Fake) -> tuple[Any, ...] | None:
@@ -157,7 +164,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     rows = math.prod(input.shape[:-1])
     flat = _as_dense(input, rows, input.size(-1))
     product = torch.mm(flat, weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
-    return product.view(*input.shape[:-1], weight.size(0))
+    return _no_view(product, (*input.shape[:-1], weight.size(0)))
 
 
 def _linear_sizes(x: Fake, weight: Fake, bias: Fake | None = None) -> tuple[Any, ...] | None:

@@ -202,3 +202,11 @@ def test_expanded_to_a_number_that_may_be_negative(size, first):
         for n in (first, -1, -2, 0, 1, size):
             x = torch.arange(1.0, size + 1)
             same_outcome(*[run(side, (x, n)) for side in (compiled, function)])
+
+
+@pytest.mark.parametrize("sizes", [((2, 3), (3,)), ((4,), (2, 4, 5)), ((2, 3, 4), (4, 5))], ids=str)
+def test_a_product_is_no_view(sizes):
+    def f(a, b):
+        return (a @ b)._is_view()
+
+    assert pliant.compile(f, dynamic=True)(*map(torch.ones, sizes)) is False
