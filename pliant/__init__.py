@@ -140,6 +140,9 @@ def __dir__() -> list[str]:
 if os.environ.get("PLIANT_INSTALL", "0") not in ("", "0"):
     __getattr__("install")()
 
+if os.environ.get("PLIANT_DISABLE", "0") not in ("", "0"):
+    set_stance("force_eager")
+
 if os.environ.get("PLIANT_REPRO"):
     from pliant.reproduce.environment import write_failures
 

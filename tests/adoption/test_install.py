@@ -198,6 +198,16 @@ def test_not_imported_where_the_environment_does_not_ask(tmp_path, value):
     assert (result.stdout, result.stderr) == ("False\n", "")
 
 
+@pytest.mark.parametrize(("value", "compilations"), [("1", 0), ("0", 1), ("", 1)])
+def test_nothing_is_compiled_where_the_environment_says_so(tmp_path, value, compilations):
+    code = (
+        "import pliant, torch; f = pliant.compile(lambda x: x + 1);"
+        "print(f(torch.ones(())).item(), pliant.counters['compilations'])"
+    )
+    result = run(tmp_path, code, PLIANT_DISABLE=value)
+    assert (result.stdout, result.stderr) == (f"2.0 {compilations}\n", "")
+
+
 def test_pytorch_finds_the_backend(tmp_path):
     code = (
         "import torch; f = torch.compile(lambda x: x.sin() * 2, backend='pliant');"
