@@ -93,13 +93,22 @@ def _zero_divisor_by_rounding(program: Program, finding: dict[str, Any]) -> bool
 
 
 # One over a zero: inf or -inf. (Of `rsqrt` too, though not of `sqrt`.)
-OVER_ZERO = re.compile(r"rsqrt|reciprocal| / |\bdiv\b|true_divide|atan2|copysign")
+OVER_ZERO = re.compile(r"//|floor_divide|rsqrt|reciprocal| / |\bdiv\b|true_divide|atan2|copysign")
 
 
 def _infinite_by_sign_of_zero(program: Program, finding: dict[str, Any]) -> bool:
     source = program.function_source()
     made = "softshrink" in source and OVER_ZERO.search(source)
     return finding["kind"] == "values" and "inf" in finding["text"] and bool(made)
+
+
+# The norm of one number is the number itself, where the size is known.
+NORM = re.compile(r"norm|cosine_similarity|dist\b|normalize")
+
+
+def _norm_of_one(program: Program, finding: dict[str, Any]) -> bool:
+    symbolic = program.dynamic is not False and _has_special_values(program)
+    return finding["kind"] == "values" and symbolic and bool(NORM.search(program.function_source()))
 
 
 def _sign_of_nan(program: Program, finding: dict[str, Any]) -> bool:
@@ -144,6 +153,7 @@ RULES: dict[str, Rule] = {
     "one over softshrink's zero, whose sign is by the place of the element": (
         _infinite_by_sign_of_zero
     ),
+    "the norm of one number whose square is out of range, with symbolic sizes": _norm_of_one,
     "a divisor that is 0 but for rounding": _zero_divisor_by_rounding,
     "an offset in memory of its own": lambda program, finding: (
         finding["kind"] == "storage_offset" and bool(SCATTERED.search(program.source()))
