@@ -103,7 +103,7 @@ def _infinite_by_sign_of_zero(program: Program, finding: dict[str, Any]) -> bool
 
 
 # The norm of one number is the number itself, where the size is known.
-NORM = re.compile(r"norm|cosine_similarity|dist\b|normalize")
+NORM = re.compile(r"vector_norm|\.norm\(|cosine_similarity|\bdist\(|normalize|renorm")
 
 
 def _norm_of_one(program: Program, finding: dict[str, Any]) -> bool:
