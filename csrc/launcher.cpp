@@ -456,13 +456,15 @@ void Run::step(const LaidOut& step) {
 void Run::step(const View& step) {
   const at::Tensor& of = tensor(step.of);
   c10::DimVector sizes = numbers(step.layout.sizes), strides = numbers(step.layout.strides);
-  int64_t offset = values_[step.offset];
+  int64_t offset = values_[step.offset], from = of.element_size();
   c10::ScalarType dtype = step.dtype.value_or(of.scalar_type());
   if (!step.tracked) return set(step.slot, inner_view(of, sizes, strides, offset, dtype));
-  // Through PyTorch's own operators, so that autograd and version counters know it is a view.
+  // By PyTorch's own operators, which autograd knows. Of another dtype, the memory is a view.
   bool as_real = of.is_complex() && dtype == c10::toRealValueType(of.scalar_type());
-  auto base = as_real ? at::view_as_real(of) : dtype == of.scalar_type() ? of : of.view(dtype);
-  set(step.slot, at::as_strided(base, sizes, strides, base.storage_offset() + offset));
+  int64_t to = c10::elementSize(dtype), most = std::max(from, to), bytes = of.storage().nbytes();
+  auto whole = [&] { return at::as_strided(of, {bytes / most * most / from}, {1}, 0); };
+  auto base = as_real ? at::view_as_real(of) : dtype == of.scalar_type() ? of : whole().view(dtype);
+  set(step.slot, at::as_strided(base, sizes, strides, of.storage_offset() * from / to + offset));
 }
 
 void Run::step(const CpuKernel& step) {

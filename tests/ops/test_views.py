@@ -10,7 +10,7 @@ from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered
 from pliant.ops.views import view_of
 from pliant.sym.expr import ONE, integer, symbol
-from tests.support.against_eager import run, same_outcome
+from tests.support.against_eager import check, run, same_outcome
 
 pytestmark = pytest.mark.own_default
 
@@ -210,3 +210,21 @@ def test_a_product_is_no_view(sizes):
         return (a @ b)._is_view()
 
     assert pliant.compile(f, dynamic=True)(*map(torch.ones, sizes)) is False
+
+
+AS_OTHER_SIZES = {
+    "of a size that is made": lambda x: x.view(-1, 2).view(torch.int64),
+    "a part": lambda x: x.view(-1, 2).view(torch.int64)[1:],
+    "smaller": lambda x: x[1:].view(torch.int16)[:, 1:],
+    "complex": lambda x: x.view(-1, 2).view(torch.complex64),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("offset", [0, 2])
+@pytest.mark.parametrize("name", AS_OTHER_SIZES)
+def test_results_that_show_an_input_as_elements_of_another_size(name, offset, dynamic):
+    """Though the sizes of the input itself would not allow it."""
+    function = AS_OTHER_SIZES[name]
+    x = torch.arange(9.0)[offset : offset + 6].view(6, 1)
+    check(function, x, dynamic=dynamic)
