@@ -19,7 +19,7 @@ from pliant.fake.rule import Args, Kwargs
 from pliant.sym.cond import ne
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import as_expr
-from pliant.sym.node import to_torch
+from pliant.sym.node import from_torch, to_torch
 from pliant.sym.ranges import INF, Range
 
 Tensor = torch.Tensor
@@ -51,8 +51,20 @@ def scalar(env: ShapeEnv, dtype: torch.dtype, name: str) -> Any:
     return to_torch(env.add_unbacked(name, declared=declared, why="read from data"), env)
 
 
+def places_in(env: ShapeEnv, mask: Tensor) -> torch.SymInt:
+    """In how many places a mask is true."""
+    return new_size(env, "the number of places in a mask", mask.numel())
+
+
+def layout_of(t: Tensor) -> tuple[Any, ...]:
+    """Which elements of its memory a tensor has, and how they are read."""
+    numbers = (t.storage_offset(), *t.size(), *t.stride())
+    return (t.dtype, *map(from_torch, numbers))
+
+
 class Numbers:
-    """What `item()` gave. The same element of memory holds the same number until it is written."""
+    """What `item()` gave, and how many places masks have. The same memory holds the same until it
+    is written."""
 
     def __init__(self) -> None:
         # By storage and place in it: a tensor that keeps the memory alive, its version, the number.
@@ -61,14 +73,22 @@ class Numbers:
     def read(self, env: ShapeEnv, t: Tensor, name: str) -> Any:
         """A new symbol, or the one from before; None for a kind of number that has no symbols."""
         offset = t.storage_offset()
-        if type(offset) is not int or t.is_inference():  # its place or its version is not known
-            return scalar(env, t.dtype, name)
+        place = (offset, t.dtype) if type(offset) is int else None
+        return self._number(t, place, lambda: scalar(env, t.dtype, name))
+
+    def count(self, env: ShapeEnv, mask: Tensor) -> Any:
+        """In how many places a mask is true: a new symbol, or the one from before."""
+        return self._number(mask, layout_of(mask), lambda: places_in(env, mask))
+
+    def _number(self, t: Tensor, place: Any, new: Callable[[], Any]) -> Any:
+        if place is None or t.is_inference():  # its place or its version is not known
+            return new()
         places = self._read.setdefault(t.untyped_storage()._cdata, {})
-        before = places.get((offset, t.dtype))
+        before = places.get(place)
         if before is not None and before[1] == t._version:
             return before[2]
-        number = scalar(env, t.dtype, name)
-        places[offset, t.dtype] = (t, t._version, number)
+        number = new()
+        places[place] = (t, t._version, number)
         return number
 
     def forget(self, written: Tensor) -> None:

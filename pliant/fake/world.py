@@ -354,16 +354,23 @@ class World(TorchDispatchMode):
     def _mask_places(self, indices: list[Any]) -> list[Any]:
         """Masks among the indices as the places where they are true."""
         places: list[Any] = []
+        masks = [index for index in indices if index is not None and index.dtype in MASKS]
         for index in indices:
             if index is None or index.dtype not in MASKS:
                 places.append(index)
                 continue
-            count = unbacked.new_size(self.env, "the number of places in a mask", index.numel())
+            # Of several masks, some may be new: their symbols could not be told apart later.
+            alone = len(masks) == 1
+            count = self.count_of(index) if alone else unbacked.places_in(self.env, index)
             places += [
                 make(self._self, (count,), (1,), 0, torch.int64, index.device)
                 for _ in range(index.dim())
             ]
         return places
+
+    def count_of(self, mask: Fake) -> Any:
+        """In how many places a mask is true."""
+        return self._numbers.count(self.env, mask)
 
     def _ask_meta_kernel(
         self,

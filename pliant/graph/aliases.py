@@ -21,6 +21,7 @@ from pliant.base.weak import weakly
 from pliant.fake.calls import is_number
 from pliant.fake.overload import Overload
 from pliant.fake.tensor import Fake
+from pliant.fake.unbacked import layout_of, places_in
 from pliant.fake.world import World
 from pliant.graph.ir import (
     Condition,
@@ -168,6 +169,16 @@ class AliasWorld(World):
             alias = alias.parent
             chain.append(alias)
         return chain[::-1]
+
+    def count_of(self, mask: Fake) -> Any:
+        if id(mask) not in self._aliases:  # made inside of a call that is recorded as a whole
+            return places_in(self.env, mask)
+        base = self.alias(mask).base
+        place = (base, base.version, *layout_of(mask))
+        # Where the capture made a symbol, it found that the mask had been written to.
+        if place not in self._items or self.env.expected:
+            self._items[place] = places_in(self.env, mask)
+        return self._items[place]
 
     def root(self, fake: Fake) -> Fake:
         """The tensor that it is a view of in the end."""

@@ -269,8 +269,7 @@ class Functionalizer(AliasWorld):
         read += [t for t in results_in(list(kwargs.values())) if t is not target]
         for tensor in read:
             if self._shares(tensor, (target,)):
-                pair = (self.tensor(tensor), self.tensor(target))
-                keep_apart(self, op.name, *pair, elementwise)
+                keep_apart(self, op.name, tensor, target, elementwise)
 
     def _computed(
         self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]

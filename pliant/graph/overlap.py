@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant.fake.tensor import Fake
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias
 from pliant.graph.ir import NoOverlap, Strided, Tensor
 from pliant.loop.define import contiguous
@@ -22,13 +23,13 @@ from pliant.sym.expr import ONE, Expr, integer, mul, sum_of
 _MOST_STEPS: Final = 100_000
 
 
-def keep_apart(
-    values: AliasWorld, name: str, read: Tensor, written: Tensor, elementwise: bool
-) -> None:
+def keep_apart(values: AliasWorld, name: str, read: Fake, written: Fake, elementwise: bool) -> None:
     """Have no element of the two in the same memory, or give up. `elementwise`: each may have the
     place of the other's at the same index."""
+    if elementwise and _same_or_apart(values.alias(read), values.alias(written)):
+        return
     # Places are counted in elements, unless the elements differ in size.
-    a, b = strided(read), strided(written)
+    a, b = strided(values.tensor(read)), strided(values.tensor(written))
     if read.dtype.itemsize != written.dtype.itemsize:
         a, b, elementwise = _in_bytes(a, read.dtype), _in_bytes(b, written.dtype), False
     # If the sizes of this very call overlap, the condition would fail at once.
@@ -41,6 +42,38 @@ def keep_apart(
     if is_known(lt(_end(a), b.offset)) or is_known(lt(_end(b), a.offset)):
         return
     _demand(values, name, NoOverlap(a, b, elementwise))
+
+
+def _same_or_apart(a: TensorAlias, b: TensorAlias) -> bool:
+    """Whether two views of one tensor differ at most in which rows they are (`a[0]` and `a[i]`), or
+    are single elements: they are the same or have nothing in common, whatever `i` is."""
+    if a.value.dtype is b.value.dtype and not (a.value.sizes or b.value.sizes):
+        return True
+    if not _surely_injective(a):
+        return False
+    a, b = _of_all(a), _of_all(b)
+    while a is not b:
+        if a.parent is None or b.parent is None or not _are_rows(a, b):
+            return False
+        a, b = _of_all(a.parent), _of_all(b.parent)
+    return True
+
+
+def _of_all(alias: TensorAlias) -> TensorAlias:
+    """The first of views that are all of a tensor."""
+    while alias.parent is not None and strided(alias.value) == strided(alias.parent.value):
+        alias = alias.parent
+    return alias
+
+
+def _are_rows(a: TensorAlias, b: TensorAlias) -> bool:
+    """Whether they are made by the same view, but for the row that it selects."""
+    if a.op is None or b.op is None or a.op.name != b.op.name:
+        return False
+    if (a.args, a.kwargs, a.position) == (b.args, b.kwargs, b.position):
+        return True
+    selects = a.op.name == "aten.select.int" and not (a.kwargs or b.kwargs)
+    return selects and a.args[:-1] == b.args[:-1]
 
 
 def keep_injective(values: AliasWorld, name: str, alias: TensorAlias, target: Tensor) -> None:

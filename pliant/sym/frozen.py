@@ -11,7 +11,7 @@ from typing import Any
 
 from pliant.base.position import Position
 from pliant.base.values import dataclass
-from pliant.sym.cond import Cond, eq, ge
+from pliant.sym.cond import Cond, eq, ge, not_
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.facts import Facts
@@ -98,6 +98,14 @@ class FrozenEnv(ShapeEnv):
         return SizeGuard(cond, asker, position)
 
     def _assume(self, question: Question, answer: bool) -> bool:
+        """As in the capture. The graph itself tests that only behind the operation that asked, so
+        it is tested here too."""
+        asked = question.condition
+        for assumption in self.assumptions if self.demand is not None else ():
+            if assumption.enforced and assumption.condition in (asked, not_(asked)):
+                self.demand(assumption.condition, f"{question.asker} needs {assumption.condition}")
+                self.checked(assumption.condition)
+                return assumption.condition == asked
         raise Undecided(f"{question.asker} asks whether {question.condition}")
 
     def check(self, cond: Cond, message: str = "", position: Position | None = None) -> Question:

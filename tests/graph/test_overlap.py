@@ -86,3 +86,43 @@ def test_parameters_in_one_buffer() -> None:
     mine = train(True)
     assert events.counters["not_generated"] == events.counters["graph_breaks"] == 0
     torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def pull_row(table, at):
+    table[0] = table[at.argmax()]
+
+
+def pull_column(table, at):
+    table[:, 1] = table[:, at.argmax()]
+
+
+def swap_elements(table, at):
+    high, low = at.argmax(), at.argmin()
+    table[high, low] = table[low, high]
+    table[low] *= table[high]
+
+
+@pytest.mark.parametrize("step", [pull_row, pull_column, swap_elements])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_rows_that_the_data_select(step, dynamic) -> None:
+    """They are the same row or share nothing, so that it doesn't matter which ones they are."""
+    compiled = pliant.compile(step, backend="llvm", dynamic=dynamic)
+    for at in ([5, 1, 2], [1, 5, 2], [2, 1, 5]):
+        mine, theirs = torch.arange(12.0).view(4, 3), torch.arange(12.0).view(4, 3)
+        compiled(mine, torch.tensor(at))
+        step(theirs, torch.tensor(at))
+        assert torch.equal(mine, theirs)
+    assert events.counters["not_generated"] == 0
+
+
+def test_rows_of_windows_that_overlap() -> None:
+    compiled = pliant.compile(pull_row, backend="llvm")
+    for at in ([5, 1, 2], [1, 5, 2], [2, 1, 5]):
+        sides = []
+        for run in (compiled, pull_row):
+            memory = torch.arange(12.0)
+            with pytest.raises(RuntimeError) as error:
+                run(memory.unfold(0, 4, 1), torch.tensor(at))
+                raise RuntimeError("none")
+            sides.append((str(error.value), memory.tolist()))
+        assert sides[0] == sides[1]
