@@ -170,8 +170,8 @@ def _together(a: Any, b: Any) -> Any:
 
 def _unbacked_together(a: Any, b: Any) -> Any:
     """The same where one is read from data: neither is 1, it is assumed, so they are equal."""
-    if type(a) is not int and type(b) is not int and a.node.expr is b.node.expr:
-        return a
+    if sure(a == b):
+        return a if type(a) is int else b
     for size, other in ((a, b), (b, a)):
         if is_one(size):
             return other

@@ -16,7 +16,8 @@ _MODULES: Final = frozenset(
 )
 _PLAIN: Final = frozenset(f for f in vars(operator).values() if callable(f)) | frozenset(
     (builtins.int, builtins.float, builtins.bool, builtins.min, builtins.max, builtins.abs)
-    + (builtins.round, builtins.len, math.floor, math.ceil, math.trunc, torch.sym_ite)
+    + (builtins.round, builtins.len, builtins.reversed)
+    + (math.floor, math.ceil, math.trunc, torch.sym_ite)
 )
 
 

@@ -126,3 +126,19 @@ def test_layout_with_a_row_of_another_order(
         assert torch.equal(actual, expected)
         if rows > 1:  # the strides for 0 and 1 are a difference of their own
             assert actual.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_neighbours(backend: str) -> None:
+    """`u[1:]` and `u[:-1]` are of one size, whatever it is."""
+
+    def function(y: Tensor) -> Tensor:
+        u = torch.nonzero(y).squeeze(1)
+        steps = torch.zeros_like(u)
+        steps[1:] = u[1:] - u[:-1]
+        return steps
+
+    compiled = pliant.compile(function, backend=backend, fullgraph=True)
+    for y in DATA:
+        assert torch.equal(compiled(y), function(y))
+    assert pliant.counters["compilations"] == 1

@@ -223,3 +223,23 @@ def test_numbers_put_into_masks(function):
     agree(function, *calls)
     if function is sliced:
         agree(function, *[(torch.ones(size), torch.ones(size)) for size in (0, 1)])
+
+
+# ---- functions of Python's that call a method of a tensor's
+
+
+def test_gradient_of_a_tensor_in_reverse():
+    def horner(coefficients, x):
+        y = torch.zeros_like(x)
+        for c in reversed(coefficients):
+            y = y * x + c
+        return y
+
+    compiled = pliant.compile(horner)
+    for count in (3, 1, 5):
+        pairs = [(torch.arange(count) + 0.5, torch.arange(4.0)) for _ in range(2)]
+        for function, args in zip((compiled, horner), pairs, strict=True):
+            function(*[t.requires_grad_() for t in args]).sum().backward()
+        for mine, theirs in zip(*pairs, strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad)
+    assert not events.counters["not_generated"]
