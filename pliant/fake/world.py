@@ -343,30 +343,13 @@ class World(TorchDispatchMode):
         device = result_device(read.fakes, kwargs, op.record.mixed_devices)
         if op.name == "aten.index.Tensor":
             check_masks(*args)
-            index_args = (args[0], self._mask_places(args[1]))
+            index_args = (args[0], _mask_places(self, args[1]))
             return self._work_out(op, index_args, kwargs, read)
         rule = op.record.data_shape
         recipe = rule and rule(self.env, device, args, kwargs)
         if recipe is None:
             raise DataDependent(op.name)
         return recipe
-
-    def _mask_places(self, indices: list[Any]) -> list[Any]:
-        """Masks among the indices as the places where they are true."""
-        places: list[Any] = []
-        masks = [index for index in indices if index is not None and index.dtype in MASKS]
-        for index in indices:
-            if index is None or index.dtype not in MASKS:
-                places.append(index)
-                continue
-            # Of several masks, some may be new: their symbols could not be told apart later.
-            alone = len(masks) == 1
-            count = self.count_of(index) if alone else unbacked.places_in(self.env, index)
-            places += [
-                make(self._self, (count,), (1,), 0, torch.int64, index.device)
-                for _ in range(index.dim())
-            ]
-        return places
 
     def count_of(self, mask: Fake) -> Any:
         """In how many places a mask is true."""
@@ -572,6 +555,23 @@ def _shows_values(func: Any, name: str) -> bool:
     owner = getattr(func, "__self__", None)
     functions = (getattr(torch.Tensor, name, None), getattr(builtins, name, None))
     return isinstance(owner, torch.Tensor) or func in functions
+
+
+def _mask_places(world: World, indices: list[Any]) -> list[Any]:
+    """Masks among the indices as the places where they are true."""
+    # Of several masks, some may be new: their symbols could not be told apart later.
+    alone = sum(index is not None and index.dtype in MASKS for index in indices) == 1
+    places: list[Any] = []
+    for index in indices:
+        if index is None or index.dtype not in MASKS:
+            places.append(index)
+            continue
+        count = world.count_of(index) if alone else unbacked.places_in(world.env, index)
+        places += [
+            make(world._self, (count,), (1,), 0, torch.int64, index.device)
+            for _ in range(index.dim())
+        ]
+    return places
 
 
 def _read_number(world: World, t: Fake) -> Any:

@@ -101,12 +101,14 @@ class FrozenEnv(ShapeEnv):
         """As in the capture. The graph itself tests that only behind the operation that asked, so
         it is tested here too."""
         asked = question.condition
-        for assumption in self.assumptions if self.demand is not None else ():
-            if assumption.enforced and assumption.condition in (asked, not_(asked)):
-                self.demand(assumption.condition, f"{question.asker} needs {assumption.condition}")
-                self.checked(assumption.condition)
-                return assumption.condition == asked
-        raise Undecided(f"{question.asker} asks whether {question.condition}")
+        for assumption in self.assumptions:
+            assumed = assumption.condition
+            answers = assumption.enforced and assumed in (asked, not_(asked))
+            if answers and self.demand is not None:
+                self.demand(assumed, f"{question.asker} needs {assumed}")
+                self.checked(assumed)
+                return assumed == asked
+        raise Undecided(f"{question.asker} asks whether {asked}")
 
     def check(self, cond: Cond, message: str = "", position: Position | None = None) -> Question:
         if self.known(cond) is not True:
