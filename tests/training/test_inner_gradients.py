@@ -148,3 +148,47 @@ def test_inputs_that_are_computed_outside() -> None:
         b = a.exp()
         torch.testing.assert_close(run(a, b), function(a, b))
         torch.testing.assert_close(run(a, b.detach()), function(a, b.detach()))
+
+
+def test_gradients_of_the_chosen_inputs_only() -> None:
+    """`only_inputs` has no effect, and old code gives it, by name or in its place."""
+
+    def by_name(x, w):
+        (grad,) = torch.autograd.grad(
+            (x * w).sin().sum(), x, create_graph=True, retain_graph=True, only_inputs=True
+        )
+        return (grad.norm(2, dim=1) - 1).pow(2).mean()
+
+    def in_its_place(x, w):
+        return torch.autograd.grad((x * w).sin().sum(), x, None, True, True, True)[0]
+
+    def unused(x, w):
+        return torch.autograd.grad(x.sin().sum(), (x, w), None, True, True, True)[0]
+
+    x, w = torch.randn(5, 4, requires_grad=True), torch.randn(4, requires_grad=True)
+    for function in (by_name, in_its_place):
+        run = pliant.compile(function, backend="llvm", fullgraph=True)
+        compare(outcome(run, [x, w]), outcome(function, [x, w]))
+    with pytest.raises(RuntimeError, match="allow_unused"):
+        pliant.compile(unused, backend="llvm")(x, w)
+
+
+def test_only_inputs_warns_if_it_is_false() -> None:
+    def function(x):
+        return torch.autograd.grad(x.sin().sum(), x, only_inputs=False)[0]
+
+    x = torch.randn(4, requires_grad=True)
+    with pytest.warns(FutureWarning, match="only_inputs"):
+        torch.testing.assert_close(pliant.compile(function, backend="llvm")(x), x.detach().cos())
+
+
+def test_second_derivatives_are_laid_out_as_autograd_does() -> None:
+    def function(x, v, w):
+        loss = F.linear(torch.tanh(x @ v), w).pow(2).mean()
+        grads = torch.autograd.grad(loss, (v, w), create_graph=True)
+        return torch.autograd.grad([grad.sum() for grad in grads], (v, w))
+
+    sizes = (5, 4), (4, 8), (3, 8)
+    args = [torch.randn(size, requires_grad=True) for size in sizes]
+    run = pliant.compile(function, backend="llvm", fullgraph=True)
+    compare(outcome(run, args), outcome(function, args), rtol=1e-5, atol=1e-6)

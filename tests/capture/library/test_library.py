@@ -1,6 +1,8 @@
 """The list of modules that register handlers is complete, and each stands in it once."""
 
 import ast
+import inspect
+import types
 from pathlib import Path
 
 from pliant.capture import library, native
@@ -47,3 +49,23 @@ def test_registration_is_seen_in_source():
     assert registers("@function(len)\ndef f(trace): ...")
     assert registers("for cls in (list, dict):\n    METHODS[cls, 'x'] = f")
     assert not registers("def f(trace):\n    return METHODS[list, 'x']")
+
+
+def positional(function: object) -> list[inspect.Parameter]:
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [p for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+
+
+def takes_any(function: object) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+
+
+def test_handlers_take_the_parameters_of_pytorchs_functions_in_their_places():
+    different = [
+        target.__qualname__
+        for target, handler in native.FUNCTIONS.items()
+        if isinstance(target, types.FunctionType) and target.__module__.startswith("torch")
+        if not takes_any(handler) and len(positional(handler)) - 1 != len(positional(target))
+    ]
+    assert different == []

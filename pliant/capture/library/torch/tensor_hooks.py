@@ -35,7 +35,7 @@ from pliant.capture.model import drain
 from pliant.capture.native import FUNCTIONS, function
 from pliant.capture.torch_calls import NOT_OPERATIONS, convert, record, run_on_fakes
 from pliant.capture.trace import Trace
-from pliant.capture.value import FALSE, NONE, Break, Const, Value
+from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Value
 from pliant.capture.values.containers import Mapping, Sequence, plain_tuple
 from pliant.capture.values.graph_objects import GraphObject
 from pliant.capture.values.tensors import TensorValue
@@ -102,6 +102,7 @@ def autograd_grad(
     grad_outputs: Value = NONE,
     retain_graph: Value = NONE,
     create_graph: Value = FALSE,
+    only_inputs: Value = TRUE,
     allow_unused: Value = NONE,
     is_grads_batched: Value = FALSE,
     materialize_grads: Value = FALSE,
@@ -111,6 +112,8 @@ def autograd_grad(
     A tensor from outside may lead to others in ways that show only when the code runs: then there
     is no telling whether a gradient will be None.
     """
+    if not trace.read(only_inputs).constant():
+        raise Break("warning", "torch.autograd.grad with only_inputs=False")
     options = {
         "outputs": outputs, "inputs": inputs, "grad_outputs": grad_outputs,
         "retain_graph": retain_graph, "create_graph": create_graph, "allow_unused": allow_unused,
