@@ -45,8 +45,7 @@ class _Linear(torch.autograd.Function):
             if needs_x:
                 for_x = _linear_gradient(grad, weight)
             if needs_weight:
-                flat = _rows(x)
-                for_weight = aten.mm.default(rows.t(), flat)
+                for_weight = _weight_gradient(rows, _rows(x), weight)
             if needs_bias:
                 for_bias = rows.sum(0)
         return for_x, for_weight, for_bias
@@ -56,6 +55,13 @@ def _linear_gradient(grad: Any, weight: Any) -> Any:
     if not torch.is_grad_enabled():
         return aten.matmul.default(grad, weight)
     return _Linear.apply(grad, weight.t(), None)
+
+
+def _weight_gradient(rows: Any, flat: Any, weight: Any) -> Any:
+    """By rows where the weight is laid out by rows, otherwise by columns, as autograd's."""
+    if sure(weight.stride(1) == 1) and sure(weight.stride(0) == weight.size(1)):
+        return aten.mm.default(rows.t(), flat)
+    return aten.mm.default(flat.t(), rows).t()
 
 
 def _once() -> Any:

@@ -282,3 +282,20 @@ def test_gradients_of_losses_have_the_dtype_of_the_input(name):
 
     args = torch.tensor(1.0), torch.randn(5), torch.randn(5, dtype=torch.float64)
     compare([pliant.compile(function, backend="llvm")(*args)], [function(*args)])
+
+
+@pytest.mark.parametrize("dynamic", DYNAMIC)
+def test_gradients_of_weights_are_laid_out_as_autograd_does(dynamic) -> None:
+    """By rows if the weight is, whichever way round the product takes it."""
+    programs = [
+        (lambda x, w: F.linear(x, w.t()), (5, 4), (4, 3)),
+        (lambda x, w: F.linear(x, w.t().contiguous().t()), (5, 4), (4, 4)),
+        (lambda x, w: x @ w, (2, 5, 4), (4, 3)),
+        (F.linear, (2, 5, 4), (3, 4)),
+    ]
+    for function, of_x, of_w in programs:
+        x, w = T(*of_x), T(*of_w)
+        compiled = pliant.compile(function, backend="llvm", dynamic=dynamic)
+        tangent = torch.randn_like(function(x, w))
+        mine = torch.autograd.grad(compiled(x, w), (x, w), tangent)
+        compare(mine, torch.autograd.grad(function(x, w), (x, w), tangent), rtol=1e-5, atol=1e-5)
