@@ -755,7 +755,7 @@ def test_programs(name: str, dynamic: bool | None) -> None:
     make, sizes = PROGRAMS[name]
     function, arguments, *state = made(make)
     own_function, own_arguments, *own_state = made(make)
-    compiled = pliant.compile(own_function, dynamic=dynamic, fullgraph=True)
+    compiled = pliant.compile(own_function, backend="llvm", dynamic=dynamic, fullgraph=True)
     pliant.counters.reset()
     for size in sizes:
         torch.manual_seed(size)
