@@ -258,3 +258,17 @@ def test_the_variance_of_nothing_with_symbolic_sizes():
         for size in (first, 2, 0, 1):
             x = torch.arange(2.0 * size).reshape(size, 2)
             torch.testing.assert_close(compiled(x), function(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("degree", [2, 3.5, 1e-20, 1e30, -2.0])
+@pytest.mark.parametrize("sizes", [(), (1,), (1, 3)], ids=str)
+def test_norms_of_one_number(sizes, degree):
+    """Of a tensor without dimensions it is calculated: degrees may be too large or small."""
+
+    def function(x):
+        return torch.linalg.vector_norm(x, degree, dim=0)
+
+    compiled = pliant.compile(function, dynamic=False)
+    for number in (-2.25, 1e30, 0.0):
+        x = torch.full(sizes, number)
+        torch.testing.assert_close(compiled(x), function(x))
