@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.utils.checkpoint
@@ -246,7 +246,7 @@ def while_loop(test: Body, step: Body, carried: Any, test_lifted: Any, step_lift
 
 def scan(body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, lifted: Any) -> Any:
     """`inputs` are scanned along `dim`, which is the one that results are stacked along, if the
-    stack has as many."""
+    stack has as many, from PyTorch 2.12 on."""
     if type(pytree.tree_leaves(inputs)[0]) is Fake:
         return scan_on_fakes(body, carry, inputs, dim, reverse, lifted)
     steps = range(pytree.tree_leaves(inputs)[0].shape[dim])
@@ -268,7 +268,13 @@ def _each(inputs: Any, dim: int, index: int) -> Any:
     return pytree.tree_map(lambda t: t.select(dim, index), inputs)
 
 
+# PyTorch 2.11 leaves the dimension of the steps in front.
+STACKS_ALONG: Final = torch.torch_version.TorchVersion(torch.__version__) >= "2.12"
+
+
 def _along(dim: int, stacks: Any) -> Any:
+    if not STACKS_ALONG:
+        return stacks
     return pytree.tree_map(lambda t: t.movedim(0, dim) if dim < t.dim() else t, stacks)
 
 
