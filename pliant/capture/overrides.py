@@ -223,7 +223,7 @@ def _declined(trace: Trace, result: Value) -> bool:
 NAMED: dict[str, str] = {
     **{f"__{name}__": name for name in ("add", "mul", "sub", "matmul", "ge", "gt", "le", "lt")},
     **{f"__i{name}__": f"{name}_" for name in ("add", "mul", "sub")},
-    "__radd__": "add", "__rmul__": "mul", "__eq__": "eq", "__ne__": "ne",
+    "__radd__": "add", "__rmul__": "mul", "__ne__": "ne",
     "__truediv__": "div", "__div__": "div",
     "__mod__": "remainder", "__itruediv__": "div_", "__idiv__": "div_", "__imod__": "remainder_",
     "__ifloordiv__": "floor_divide_", "__rand__": "bitwise_and", "__ror__": "bitwise_or",
