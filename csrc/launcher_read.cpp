@@ -372,7 +372,7 @@ Step read(Reader& reader, const py::sequence& items) {
 }
 
 Step apart(Reader& reader, const py::sequence& items) {
-  Apart step;
+  Apart step{};
   step.one = layout(reader, items, 1);
   step.offset = reader.values.use(at(items, 3));
   step.alone = items.size() == 4;
