@@ -48,7 +48,9 @@ def build() -> None:
 def settings() -> dict[str, str]:
     return {
         "LD_PRELOAD": " ".join(filter(None, map(library, LIBRARIES))),
-        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1:abort_on_error=1",
+        # Freed memory is kept, to find those who use it: less than tests of memory allow.
+        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1:abort_on_error=1"
+        ":quarantine_size_mb=2",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "PYTHONPATH": os.pathsep.join((str(BUILT), str(ROOT))),
         "PYTHONMALLOC": "malloc",  # or Python's own arenas would hide what happens inside them
