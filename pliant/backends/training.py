@@ -190,6 +190,11 @@ class OtherSizes:
     sizes: Mapping[Any, tuple[int, int]]
     variants: dict[Any, Callable[..., Any]] = field(default_factory=dict)
     is_told: bool = False  # that there are too many
+    fixed: frozenset[Any] = field(init=False)  # symbols that formulas suppose to be some number
+
+    def __post_init__(self) -> None:
+        equations = [c.symbols for c in self.supposed if c.op == "eq0" and len(c.symbols) == 1]
+        self.fixed = frozenset().union(*equations)
 
     def __call__(self, *inputs: Any) -> Any:
         sizes = {symbol: inputs[at].size(dim) for symbol, (at, dim) in self.sizes.items()}
@@ -198,8 +203,7 @@ class OtherSizes:
             return self.eager(*inputs)
         # Gradient formulas treat sizes of 0 and 1 specially (broadcasting, means of nothing); a
         # variant for other sizes serves all of them.
-        known = self._known_to_formulas()
-        key = tuple([(symbol, n) for symbol, n in sizes.items() if n < 2 or symbol in known])
+        key = tuple([(symbol, n) for symbol, n in sizes.items() if n < 2 or symbol in self.fixed])
         if key not in self.variants and len(self.variants) < MOST_VARIANTS:
             self.variants[key] = self.eager  # also for what is called meanwhile
             self.variants[key] = isolated(COMPILATION, [], self._variant, inputs, sizes)
@@ -208,11 +212,6 @@ class OtherSizes:
             reason = f"gradients for more than {MOST_VARIANTS} sets of sizes"
             events.emit(events.NotGenerated(function=self.compiler.name, reason=reason))
         return self.variants.get(key, self.eager)(*inputs)
-
-    def _known_to_formulas(self) -> set[Any]:
-        """Symbols of which the formulas suppose that they are some number."""
-        equations = [c.symbols for c in self.supposed if c.op == "eq0"]
-        return {symbol for symbols in equations if len(symbols) == 1 for symbol in symbols}
 
     def _is_due_to(self, sizes: Mapping[Any, int]) -> bool:
         decidable = [c for c in self.supposed if c.symbols <= sizes.keys()]

@@ -22,7 +22,7 @@ from pliant.capture.model import (
 )
 from pliant.capture.native import fill_late
 from pliant.capture.trace import PLAIN, Trace
-from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value
+from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value, has_python_method
 from pliant.capture.values.containers import Mapping, Sequence, instance_dict
 from pliant.capture.values.conversion import from_real
 from pliant.capture.values.dict_views import MappingProxy
@@ -185,10 +185,10 @@ def _object_attribute(trace: Trace, obj: Const, real: Any, name: str) -> Value |
 def _finds_in_python(trace: Trace, real: Any, name: str) -> bool:
     """Whether an attribute comes from `__getattribute__` or `__getattr__` of the program."""
     cls = type(real)
-    if isinstance(trace.lookup(cls, "__getattribute__"), types.FunctionType):
+    if has_python_method(trace, cls, "__getattribute__"):
         return True
     is_stored = trace.lookup(cls, name) is not MISSING or name in getattr(real, "__dict__", ())
-    return not is_stored and isinstance(trace.lookup(cls, "__getattr__"), types.FunctionType)
+    return not is_stored and has_python_method(trace, cls, "__getattr__")
 
 
 # ---- functions and methods

@@ -4,13 +4,13 @@ themselves, tensors that hold one."""
 from __future__ import annotations
 
 import operator
-from collections import deque
 from collections.abc import Callable, Iterable
 
 import torch
 
 from pliant.base.python_errors import type_name
 from pliant.capture.model import call_special
+from pliant.capture.sequence_operators import SEQUENCES
 from pliant.capture.trace import Trace
 from pliant.capture.value import Value
 from pliant.capture.values.containers import Sequence
@@ -23,7 +23,6 @@ INTEGERS = frozenset((torch.int8, torch.int16, torch.int32, torch.int64))
 
 # Sequences are repeated as often as a tensor says, and texts are formatted with what is in it.
 REPEATING = frozenset({operator.mul, operator.imul, operator.mod, operator.imod})
-REPEATED = (list, tuple, str, bytes, bytearray, deque)
 
 Read = Callable[[Trace, TensorValue], Value]
 
@@ -49,7 +48,7 @@ def with_indices(trace: Trace, key: Value) -> Value:
 
 def repeats(real: Callable[..., object], operands: Iterable[Value]) -> bool:
     """Whether this is an operator of a sequence, which takes a number from a tensor."""
-    return real in REPEATING and any(issubclass(v.python_type(), REPEATED) for v in operands)
+    return real in REPEATING and any(issubclass(v.python_type(), SEQUENCES) for v in operands)
 
 
 def own_index(trace: Trace, value: Value) -> Value | None:

@@ -26,7 +26,7 @@ from pliant.capture.model import (
     call_special,
     get_attribute,
 )
-from pliant.capture.value import Break, Const, Lazy, Unread, Value
+from pliant.capture.value import Break, Const, Lazy, Unread, Value, has_python_method
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.objects import Instance
 from pliant.capture.values.tensors import TensorValue
@@ -316,7 +316,7 @@ def _defines(trace: Trace, value: Value, name: str) -> bool:
         return redefines(trace, value, name)
     if isinstance(value, Lazy):  # what is stored, of which nobody asks
         return False
-    return isinstance(trace.lookup(value.python_type(), name), types.FunctionType)
+    return has_python_method(trace, value.python_type(), name)
 
 
 def operate(trace: Trace, real: Callable[..., Any], operands: tuple[Value, ...]) -> Value | None:

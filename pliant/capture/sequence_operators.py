@@ -7,12 +7,11 @@ operands of such an operator have to say is left to Python.
 from __future__ import annotations
 
 import operator
-import types
 from collections import deque
 from typing import TYPE_CHECKING
 
 from pliant.base.python_errors import no_operator
-from pliant.capture.value import Break, Value
+from pliant.capture.value import Break, Value, has_python_method
 from pliant.guards.guard import MISSING
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def leave_to_python(trace: Trace, symbol: str, left: Value, right: Value) -> Non
     unsure = symbol == "%" and issubclass(first, bytes | bytearray)
     if symbol in NAMES and len(others) < 2:
         texts = issubclass(first, TEXTS)  # which know nothing of the other operand
-        unsure = texts and _defines(trace, symbol, second)
+        unsure = texts and has_python_method(trace, second, *NAMES[symbol])
         unsure |= any(_has_the_say(trace, symbol, cls) for cls in others)
         unsure |= symbol == "*" and not _repeats(trace, first, second, others)
     if unsure:
@@ -41,17 +40,18 @@ def _has_the_say(trace: Trace, symbol: str, cls: type) -> bool:
     """Whether it is a number of NumPy's, or one with operators of its own."""
     if trace.lookup(cls, "__array_interface__") is not MISSING:
         return True
-    return issubclass(cls, int) and _defines(trace, symbol, cls)
+    return issubclass(cls, int) and has_python_method(trace, cls, *NAMES[symbol])
 
 
 def _repeats(trace: Trace, first: type, second: type, others: list[type]) -> bool:
     """Whether it is known what `*` does with a sequence."""
     if not others:
-        if not any(_has_number(trace, cls) or _defines(trace, "*", cls) for cls in (first, second)):
+        kinds = (first, second)
+        if not any(_has_number(trace, cls) or _multiplies(trace, cls) for cls in kinds):
             trace.throw(no_operator(operator.mul, "*", first, second))
         return False
     cls = others[0]
-    if cls.__module__ == "builtins" or issubclass(cls, int) or _defines(trace, "*", cls):
+    if cls.__module__ == "builtins" or issubclass(cls, int) or _multiplies(trace, cls):
         return True
     return (
         _has_number(trace, cls) and not issubclass(first, TEXTS) and not issubclass(second, TEXTS)
@@ -62,6 +62,5 @@ def _has_number(trace: Trace, cls: type) -> bool:
     return trace.lookup(cls, "__index__") is not MISSING
 
 
-def _defines(trace: Trace, symbol: str, cls: type) -> bool:
-    methods = (trace.lookup(cls, name) for name in NAMES[symbol])
-    return any(isinstance(method, types.FunctionType) for method in methods)
+def _multiplies(trace: Trace, cls: type) -> bool:
+    return has_python_method(trace, cls, *NAMES["*"])

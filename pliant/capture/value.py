@@ -226,5 +226,9 @@ def is_followed(trace: Trace, obj: Value, *names: str) -> bool:
     look at attributes that only the capture knows."""
     if not isinstance(obj, Const) or id(obj.value) not in trace.temporaries:
         return False
-    cls = obj.python_type()
+    return has_python_method(trace, obj.python_type(), *names)
+
+
+def has_python_method(trace: Trace, cls: type, *names: str) -> bool:
+    """Whether one of these methods of a class is written in Python."""
     return any(isinstance(trace.lookup(cls, name), types.FunctionType) for name in names)

@@ -74,7 +74,12 @@ class _Made(torch.autograd.Function):
 
 def made_by_rule(node: Any) -> bool:
     """Whether a node of autograd stands for a function that a rule has answered."""
-    return getattr(type(node), "_forward_cls", None) is _Made
+    return made_by(node, _Made)
+
+
+def made_by(node: Any, function: type[torch.autograd.Function]) -> bool:
+    """Whether a node of autograd stands for a call of this function."""
+    return getattr(type(node), "_forward_cls", None) is function
 
 
 def _alike(tensors: list[Any]) -> bool:

@@ -18,6 +18,7 @@ from pliant.base import events
 from pliant.graph.ir import FunctionalBuilder, Node, Tensor
 from pliant.graph.rematerialize import rematerialize
 from pliant.sym.expr import ZERO, integer
+from tests.training.test_whole_steps import simple
 
 STEPS = 5
 
@@ -47,19 +48,6 @@ class Net(nn.Module):
         return self.last(x)
 
 
-def stepping(model):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-
-    def step(x, y):
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
-
-
 def outcome(step, *args):
     try:
         return step(*args).detach().clone()
@@ -70,7 +58,7 @@ def outcome(step, *args):
 def train(build, compiles, sizes=(4,), **options):
     torch.manual_seed(0)
     model = build()
-    step = stepping(model)
+    step = simple(model)
     if compiles:
         step = pliant.compile(step, backend="llvm", **options)
     told = []
@@ -189,9 +177,9 @@ def peak(step, *data) -> int:
 def test_memory(way: str) -> None:
     """One region at a time is in memory, as in eager."""
     data = torch.randn(1024, 3), torch.randn(1024, 2)
-    theirs = peak(stepping(Net(WAYS[way], layers=8)), *data)
-    mine = peak(pliant.compile(stepping(Net(WAYS[way], layers=8)), backend="llvm"), *data)
-    plain = stepping(Net(lambda block, x: block(x), layers=8))
+    theirs = peak(simple(Net(WAYS[way], layers=8)), *data)
+    mine = peak(pliant.compile(simple(Net(WAYS[way], layers=8)), backend="llvm"), *data)
+    plain = simple(Net(lambda block, x: block(x), layers=8))
     assert mine <= theirs
     assert mine < 0.4 * peak(pliant.compile(plain, backend="llvm"), *data)
 

@@ -6,7 +6,6 @@ there or not. The views and the read-only proxy are in `dict_views`.
 
 from __future__ import annotations
 
-import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +35,7 @@ from pliant.capture.value import (
     Raised,
     Value,
     boolean,
+    has_python_method,
 )
 from pliant.capture.values.containers import (
     Mapping,
@@ -316,8 +316,7 @@ def _iterates_plainly(trace: Trace, other: Mapping) -> bool:
         return False
     if not issubclass(other.cls, OrderedDict):
         return True  # C code does not ask the methods of a plain dictionary
-    names = ("keys", "__getitem__")
-    return not any(isinstance(trace.lookup(other.cls, n), types.FunctionType) for n in names)
+    return not has_python_method(trace, other.cls, "keys", "__getitem__")
 
 
 def _put(trace: Trace, self: Mapping, key: Value | None, real_key: Any, value: Value) -> None:

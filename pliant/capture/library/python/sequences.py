@@ -7,7 +7,6 @@ it. Only equality, order and truth ask the items.
 from __future__ import annotations
 
 import operator
-import types
 from collections import deque, namedtuple
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -42,6 +41,7 @@ from pliant.capture.value import (
     Raised,
     Value,
     boolean,
+    has_python_method,
 )
 from pliant.capture.values.containers import Sequence, plain_list, plain_tuple
 from pliant.capture.values.conversion import known_object
@@ -193,7 +193,7 @@ def register_comparisons(cls: type) -> None:
 
 def has_own_operator(trace: Trace, value: Value, name: str) -> bool:
     """Does the class of the right operand define the reflected operator in Python?"""
-    return isinstance(trace.lookup(value.python_type(), name), types.FunctionType)
+    return has_python_method(trace, value.python_type(), name)
 
 
 LONGEST = 1 << 24  # items that a capture makes values of

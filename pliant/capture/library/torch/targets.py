@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from pliant.base.bodies import BODY_CALLS, BodyCall
 from pliant.fake import Fake
+from pliant.fake.functions import made_by
 
 Body = Callable[..., Any]
 Options = dict[str, Any]
@@ -199,7 +200,7 @@ class _Reentrant(torch.autograd.Function):
 def is_reentrant(node: Any) -> bool:
     """Whether a node of autograd stands for a reentrant checkpoint: one that `backward` goes
     through to all leaves, or not at all."""
-    return getattr(type(node), "_forward_cls", None) is _Reentrant
+    return made_by(node, _Reentrant)
 
 
 BODY_CALLS[register_hook] = BodyCall.HOOK
