@@ -231,16 +231,17 @@ def eager_strides(
     sizes are now. `usual`: strides that it is known to give sizes that aren't. None: numbers that
     are in the data leave it open, or there are no such strides."""
     strides = usual
-    if _has_free_strides(layouts, sizes):
+    has_free_strides = _has_free_strides(layouts, sizes)
+    if has_free_strides:
         # Those who look at a later call with sizes of 1 know the call by its sizes.
         ask_for_ones([n for layout in layouts for n in layout[0]] + list(sizes))
         strides = usual = None
     try:
         strides = usual or supposed.for_larger_sizes(algorithm, layouts, sizes)
         # Strides of an empty tensor are looked at by nobody but the user; `SmallSizes` compares
-        # those.
+        # those, if they follow from the sizes.
         if 0 in map(hint, sizes):
-            return strides
+            return algorithm(layouts, sizes) if has_free_strides else strides
         # Sizes of 1 are special to PyTorch, so the general answer is compared with that for this
         # call.
         now = supposed.as_now(algorithm, layouts, sizes)
@@ -260,10 +261,10 @@ def eager_strides(
 
 
 def _has_free_strides(layouts: Sequence[Any], sizes: tuple[Any, ...]) -> bool:
-    """Whether a dimension of size 1 has a stride that is a symbol of its own, which doesn't follow
-    from the sizes."""
+    """Whether a dimension of size 0 or 1 has a stride that is a symbol of its own, which doesn't
+    follow from the sizes."""
     pairs = [pair for layout in layouts for pair in zip(*layout, strict=True)]
-    strides = [stride for n, stride in pairs if type(stride) is not int and hint(n) == 1]
+    strides = [stride for n, stride in pairs if type(stride) is not int and hint(n) in (0, 1)]
     if not strides:
         return False
     known = [n.node.expr.symbols for n in (*[n for n, _ in pairs], *sizes) if type(n) is not int]

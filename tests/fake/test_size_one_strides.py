@@ -237,3 +237,24 @@ def test_a_stride_of_a_size_of_1_that_varies_by_itself(operation):
     for sizes, strides in [((1, 1, 2), (1, 1, 1)), ((1, 2, 2), (4, 1, 2)), ((1, 2, 2), (1, 1, 2))]:
         a, b = strided(sizes, strides), torch.ones(sizes)
         assert compiled(a, b).stride() == f(a, b).stride()
+
+
+OF_NOTHING = {
+    "conversion": lambda x: x[0:0].to(torch.int32),
+    "sum": lambda x: x[:, 0:0] + 1,
+    "copy": lambda x: x[0:0].clone(),
+    "zeros": lambda x: torch.zeros_like(x[0:0]),
+}
+
+
+@pytest.mark.parametrize("name", OF_NOTHING)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_results_without_elements_where_strides_change(name, dynamic):
+    """A stride that doesn't follow from the sizes changes from call to call, the sizes don't."""
+    f = OF_NOTHING[name]
+    compiled = pliant.compile(f, backend="llvm", dynamic=dynamic)
+    layouts = [((1, 2), (2, 1)), ((1, 2), (1, 1)), ((3, 2), (2, 1)), ((3, 2), (1, 3))]
+    for layout in (*layouts, *layouts):
+        x = strided(*layout)
+        result, expected = compiled(x), f(x)
+        assert (result.shape, result.stride()) == (expected.shape, expected.stride()), layout
