@@ -213,6 +213,19 @@ def test_rounding_in_place_and_of_a_logarithm_of_about_one() -> None:
         assert not rounding.accepted(eager + 1000 * unit, eager, others).any()
 
 
+def test_rounding_of_a_variance_that_eager_adds_one_by_one() -> None:
+    x = torch.diag_embed(torch.ones(33, 1, 9, dtype=torch.float64))
+    variance, mean = torch.var_mean(x, correction=0)
+    better = (x - mean) * (variance + 1e-5).rsqrt()
+
+    def function():
+        return torch.nn.functional.batch_norm(x, None, None, training=True)
+
+    eager, others = function(), rounded(function)
+    assert rounding.accepted(better, eager, others).all()
+    assert not rounding.accepted(better * (1 + 1e-11), eager, others).any()
+
+
 def test_rounding_does_not_explain_another_value_than_an_infinity() -> None:
     x = torch.tensor([0.0])
     for function in (x.log, lambda: x.clone().log_()):

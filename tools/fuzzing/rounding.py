@@ -41,8 +41,8 @@ RUNS = 16  # of which a third may leave an element as it is, if few of its input
 
 class Rounding(TorchDispatchMode):
     """Moves what inexact operations read and give by up to a unit in the last place, at random;
-    those of seed 0 calculate in float64 instead, and then round; those of seeds 1 and 2 move
-    everything one way."""
+    those of seed 0 calculate in float64 instead, and then round, or, if it is float64 already,
+    add in another order; those of seeds 1 and 2 move everything one way."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -75,7 +75,8 @@ class Rounding(TorchDispatchMode):
     def wide(self, func: Any, args: Any, kwargs: Any) -> Any:
         eager = func(*args, **kwargs)
         try:
-            result = func(*tree_map(_double, args), **kwargs)
+            exact = IN_OTHER_ORDER.get(func, func)
+            result = exact(*tree_map(_double, args), **kwargs)
             return tree_map(_like, result, eager)
         except Exception:  # mixed dtypes, or no kernel for float64
             return eager
@@ -96,6 +97,28 @@ class Rounding(TorchDispatchMode):
         # either.
         result = torch.where(moved.to(value.dtype).isfinite(), moved, wide)
         return torch.empty_like(value).copy_(result)
+
+
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: Any, eps: Any
+) -> Any:
+    """Eager PyTorch adds the squares one after the other, so that equal ones round alike."""
+    dims = [dim for dim in range(x.dim()) if dim != 1]
+    if not training:
+        return torch.ops.aten.native_batch_norm(x, weight, bias, mean, var, False, momentum, eps)
+    spread, center = torch.var_mean(x, dims, correction=0, keepdim=True)
+    invstd = (spread + eps).rsqrt()
+    result = (x - center) * invstd
+    shape = center.shape
+    if weight is not None:
+        result = result * weight.view(shape)
+    if bias is not None:
+        result = result + bias.view(shape)
+    return result, center.flatten(), invstd.flatten()
+
+
+# Operations that add in float64, whatever they are given, one number after the other.
+IN_OTHER_ORDER = {torch.ops.aten.native_batch_norm.default: _batch_norm}
 
 
 def _converted(args: Any, dtype: torch.dtype | None) -> Any:
