@@ -126,4 +126,9 @@ BREAKS: dict[str, Cause] = {
         "An object's number (id) differs from run to run.", "Compare with `is`."
     ),
     "too-deep": Cause("The program calls itself too deeply to be followed.", "Use a loop."),
+    "too-long": Cause(
+        "Capture follows a loop round by round, and this one has too many, or ends only by an "
+        "error in the data; the function that has the loop runs in plain Python.",
+        "Compile what is inside the loop, and leave the loop outside.",
+    ),
 }

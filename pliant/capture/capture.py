@@ -195,6 +195,8 @@ class Attempt:
                 raise NotCaptured(cause)
             # The caller breaks instead, at the call of the function.
             raise Restart(frames[-2].step, Break("user", cause.what, trace.stack()))
+        if cause.code == "too-long" and frame.step not in trace.break_at:
+            leave_loop(frames, cause.at(trace.stack()))
         # Residual code can resume a frame only if a call instruction led to it: not the body of a
         # generator, nor a function that C code called. The break moves out to the call of that.
         for depth, inner in enumerate(frames):
@@ -215,6 +217,17 @@ class Attempt:
             # is a rollback to before the instruction, so follow again and break there.
             raise Restart(frame.step, cause)
         raise Ended(self._finisher().broke(frames, cause))
+
+
+def leave_loop(frames: list[Frame], cause: Break) -> NoReturn:
+    """Leave the function whose loop is too long to Python: the innermost one that has had most of
+    the instructions. A break where the loop is now would give the backend a graph of that length,
+    and resume in the loop, to make the next one."""
+    last = frames[-1].step
+    for caller, inner in reversed(list(pairwise(frames))):
+        if last - inner.first_step > last // 2:
+            raise Restart(caller.step, cause)
+    raise NotCaptured(cause)
 
 
 def refused(cause: Break, frames: list[Frame], fullgraph: bool = True) -> GraphBreakError:

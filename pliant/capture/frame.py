@@ -18,8 +18,8 @@ class Frame:
     """One activation of a Python function."""
 
     __slots__ = (
-        "builtins", "cells", "changes", "code", "decoded", "direct", "finished", "function",
-        "generator", "globals",
+        "builtins", "cells", "changes", "code", "decoded", "direct", "finished", "first_step",
+        "function", "generator", "globals",
         "handled", "index", "instructions", "internal", "keyword_names", "locals", "next",
         "number", "returned", "stack", "step",
     )  # fmt: skip
@@ -51,6 +51,7 @@ class Frame:
         self.index = 0
         self.next = 0
         self.step = 0
+        self.first_step = 0  # of the trace, when the frame was last entered
         self.number = 0  # among those of the trace, once it has begun
         self.changes = 0  # of the trace, when the present instruction began
         self.keyword_names: tuple[str, ...] = ()

@@ -33,6 +33,12 @@ class Opcode:
 
 HANDLERS: dict[str, Opcode] = {}
 
+# A loop that ends only by an error in the data has no end for capture. These are several times
+# what a program may have that is worth compiling, and reached in half a minute.
+MOST_OPERATIONS = 100_000
+MOST_STEPS = 10_000_000
+STEPS_BETWEEN_CHECKS = 1024
+
 
 def opcode(*names: str, lazy: bool = False) -> Callable[[Any], Any]:
     """Register the handler of opcodes; names must exist in one of the Python versions known."""
@@ -57,6 +63,7 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
     frame.returned = None
     if not frame.number:
         frame.number = next(trace.graph.call_numbers)
+    frame.first_step = trace.steps
     trace.frames.append(frame)
     try:
         while frame.returned is None:
@@ -100,6 +107,8 @@ def _step(trace: Trace, frame: Frame) -> None:
     frame.changes = trace.changes  # to see at a break whether the instruction had begun to act
     if frame.step in trace.break_at and trace.break_at[frame.step] not in NO_BREAKS:
         raise trace.break_at[frame.step]
+    if not frame.step % STEPS_BETWEEN_CHECKS:
+        _check_length(trace)
     pops = handler.pops
     count = pops if isinstance(pops, int) else pops(instruction.arg or 0)
     stack = frame.stack
@@ -123,6 +132,14 @@ def _step(trace: Trace, frame: Frame) -> None:
             stack.append(result)  # type: ignore[arg-type]
     if not frame.finished:
         frame.index = frame.next
+
+
+def _check_length(trace: Trace) -> None:
+    operations = len(trace.graph.graph.nodes)
+    if operations > MOST_OPERATIONS:
+        raise Break("too-long", f"a graph of more than {MOST_OPERATIONS:,} operations")
+    if trace.steps > MOST_STEPS:
+        raise Break("too-long", f"more than {MOST_STEPS:,} instructions of Python")
 
 
 def note_raised(trace: Trace, frame: Frame, raised: Raised) -> None:
