@@ -15,7 +15,7 @@ such shape (alternatives, floats) is remembered as it stands.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from pliant.sym import ranges
@@ -153,6 +153,8 @@ class Facts(KnownFacts):
         """Make `cond` a fact. Raises `Contradiction` if it is found to be false; then these facts
         are of no more use (`copy` them before, when that may happen)."""
         self._learn(cond, DEEPEST)
+        for case in _sole_cases(self, cond):
+            self._learn(case, DEEPEST)
 
     def _learn(self, cond: Cond, depth: int) -> None:
         cond = simplify(cond, self)
@@ -336,6 +338,19 @@ class Facts(KnownFacts):
         self._memo.clear()
         self._ranges.clear()
         self.decided.clear()
+
+
+def _sole_cases(facts: Facts, learnt: Cond) -> Iterator[Cond]:
+    """Of several possibilities, all or all but one may be excluded by what was learnt."""
+    alternatives = [truth for truth in facts.truths if truth.op == "or"]
+    for truth in alternatives:
+        if learnt.symbols.isdisjoint(truth.symbols):
+            continue
+        left = [case for case in truth.args if simplify(case, facts).value is not False]
+        if not left:
+            raise Contradiction(str(truth))
+        if len(left) == 1:
+            yield left[0]
 
 
 def _index(uses: dict[Expr, list[Expr]], form: Expr) -> None:

@@ -142,3 +142,17 @@ def test_neighbours(backend: str) -> None:
     for y in DATA:
         assert torch.equal(compiled(y), function(y))
     assert pliant.counters["compilations"] == 1
+
+
+@pytest.mark.parametrize("dynamic", [None, False, True])
+def test_possibilities_that_a_size_leaves(dynamic: bool | None) -> None:
+    """A product is a view if it has no elements, or one row: what is assumed of its size later has
+    to agree with that."""
+
+    def function(y: Tensor) -> Tensor:
+        u = torch.arange(int((y > 0).sum())) + 0
+        return torch.cartesian_prod(u.flatten()[:2], u.flatten()[:2])
+
+    compiled = pliant.compile(function, backend="llvm", dynamic=dynamic)
+    for y in (torch.ones(()), torch.zeros(()), torch.ones(2), torch.ones(5), torch.ones(1)):
+        assert torch.equal(compiled(y), function(y))

@@ -192,3 +192,12 @@ def test_the_sign_of_a_fraction_is_that_of_an_integer():
     assert le(true_div(n, 4), 0) is le(n, 0)
     assert lt(true_div(n, -4), 0) is not lt(n, 0)
     assert eq(true_div(n, 4), 1) is not eq(n, 4)  # a large one may be rounded to it
+
+
+def test_possibilities_are_ruled_out_by_what_is_learnt_later() -> None:
+    either = or_(eq(a * a, 0), eq(a, 1))
+    with pytest.raises(Contradiction):
+        facts(ge(a, 0), either, ge(a, 2))
+    assert simplify(eq(a, 1), facts(ge(a, 0), either, ge(a, 1))) is TRUE
+    known = facts(or_(eq(a, 3), eq(b, 4)), ge(c, 5))  # which says nothing of a and b
+    assert simplify(eq(a, 3), known).value is None and simplify(eq(b, 4), known).value is None
