@@ -610,8 +610,18 @@ def test_numbers_in_the_data_that_are_out_of_range() -> None:
 
 def test_the_sign_of_a_zero_beside_a_product() -> None:
     finding = {"kind": "sign of zero", "text": "", "place": ""}
-    assert reason(program("return torch.addmm(a, a, a)"), finding) is not None
+    for product in ("torch.addmm(a, a, a)", "torch.matmul(a, a.mT)", "torch.bmm(a, a)", "a @ a"):
+        assert reason(program(f"return {product}"), finding) is not None
     assert reason(program("return torch.add(a, a)"), finding) is None
+
+
+def test_a_count_of_what_a_norm_makes_of_numbers_out_of_range() -> None:
+    special = [[tensor(values="special")]]
+    finding = {"kind": "values", "text": "result (torch.int64): 1 differ", "place": ""}
+    counted = "return F.layer_norm(a, a.shape).count_nonzero(0)"
+    assert reason(program(counted, calls=special), finding) is not None
+    assert reason(program(counted, calls=[[tensor()]]), finding) is None
+    assert reason(program("return a.sin().count_nonzero(0)", calls=special), finding) is None
 
 
 def changed(change):

@@ -53,7 +53,9 @@ SIZES_FROM_DATA = (
 OUT_OF_RANGE_BY_PLACE = re.compile(r"fmod|remainder| %|sinh|cosh|gelu|_norm|prod")
 BY_PLACE = re.compile(r"lgamma|uint32")
 OUT_OF_RANGE = re.compile(r"\b(nan|inf)\b")
-EITHER_ZERO = re.compile(r"_norm|softshrink|max|min|clamp|hardtanh|relu6|add(mm|mv|bmm|r)\b|linear")
+EITHER_ZERO = re.compile(
+    r"_norm|softshrink|max|min|clamp|hardtanh|relu6|addr\b|b?m[mv]\b|linear|matmul| @ |einsum"
+)
 
 
 # A remainder by a number in the program that is so small that the quotient is out of range.
@@ -71,6 +73,15 @@ def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
         odd = odd or OUT_OF_RANGE_BY_PLACE.search(source)
     by_place = _has_special_values(program) and odd
     return finding["kind"] == "values" and bool(by_place or TINY_DIVISOR.search(source))
+
+
+# What is nan or 0 by the place of the element, seen through a count or a comparison.
+SEEN_BY_COUNT = re.compile(r"\(torch\.(int64|bool)\)")
+
+
+def _counted_norm(program: Program, finding: dict[str, Any]) -> bool:
+    odd = _has_special_values(program) and re.search("(layer|group)_norm", program.source())
+    return finding["kind"] == "values" and bool(odd and SEEN_BY_COUNT.search(finding["text"]))
 
 
 def _has_special_values(program: Program) -> bool:
@@ -142,6 +153,7 @@ def _bits_of_nan(program: Program, finding: dict[str, Any]) -> bool:
 
 RULES: dict[str, Rule] = {
     "eager's result depends on the place of the element": _odd_by_place,
+    "a norm out of range, by the place of the element, that is counted": _counted_norm,
     "erf of a small bfloat16, which eager gives as 0": _lost_by_erf,
     "0.0 or -0.0, by the place of the element, from a norm or a product": lambda program, finding: (
         finding["kind"] == "sign of zero" and bool(EITHER_ZERO.search(program.source()))
