@@ -50,11 +50,17 @@ def _keys(trace: Trace, iterable: Value) -> Iterator[Any]:
 
 
 def element(trace: Trace, value: Value) -> Any:
-    """`value` as a key to look for: a set stands for the frozenset of its elements."""
+    """`value` as a key to look for: a set that has no hash stands for the frozenset of its
+    elements."""
     value = trace.read(value)
-    if isinstance(value, SetValue) and issubclass(value.cls, set):
+    if not isinstance(value, SetValue) or not issubclass(value.cls, set):
+        return element_of(trace, value)
+    try:
+        return element_of(trace, value)
+    except Raised as raised:
+        if not issubclass(raised.value.python_type(), TypeError):
+            raise
         return frozenset(value.items)
-    return element_of(trace, value)
 
 
 def _base(self: Value) -> type:

@@ -200,3 +200,43 @@ def test_functions_of_a_set_are_called():
         mine, theirs = set(functions), set(functions)
         assert torch.equal(compiled(X, mine), program(X, theirs))
         assert mine == theirs
+
+
+class Hashed(set):
+    def __hash__(self):
+        return 3
+
+
+class HashedByIdentity(set):
+    __hash__ = object.__hash__
+
+
+class Unhashed(set):
+    def __hash__(self):
+        raise TypeError("no hash")
+
+
+class Failing(set):
+    def __hash__(self):
+        raise ValueError("no hash")
+
+
+def test_sets_with_a_hash_are_looked_for_by_it():
+    def program(x):
+        class Own(set):
+            def __hash__(self):
+                return 3
+
+        own, first, second = Own([1]), Hashed([1]), HashedByIdentity([5])
+        elements = {own, first, second}
+        found = own in elements, own in {1}, own in frozenset([own]), {own: 1}[own]
+        found += (Hashed([1]) in {first}, first in {frozenset([1])}, second in {frozenset([5])})
+        elements.discard(Hashed([1]))
+        elements.discard(HashedByIdentity([5]))
+        return x + 1, found, len(elements), Unhashed([1]) in {frozenset([1])}
+
+    check(program, X)
+
+
+def test_a_hash_that_raises_while_a_set_is_looked_for():
+    check(lambda x: (x + 1, Failing([1]) in {frozenset([1])}), X)
