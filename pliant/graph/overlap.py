@@ -28,6 +28,8 @@ def keep_apart(values: AliasWorld, name: str, read: Fake, written: Fake, element
     place of the other's at the same index."""
     if elementwise and _same_or_apart(values.alias(read), values.alias(written)):
         return
+    if read is written and not elementwise:
+        raise NotFunctionalized(f"{name} reads what it writes")  # though it be empty: eager refuses
     # Places are counted in elements, unless the elements differ in size.
     a, b = strided(values.tensor(read)), strided(values.tensor(written))
     if read.dtype.itemsize != written.dtype.itemsize:

@@ -244,3 +244,24 @@ def test_what_was_read_of_windows_that_are_written_to(name, of_memory, dynamic):
     compiled = pliant.compile(function, dynamic=dynamic)
     outcomes = [call(f, [x.clone()]) for f in (compiled, function)]
     assert difference(*outcomes) is None
+
+
+OF_NOTHING = [
+    lambda x: x.scatter_(0, x, x),
+    lambda x: x.scatter_reduce_(0, x, x, "sum"),
+    lambda x: x.index_add_(0, x, x),
+    lambda x: x.index_put_((x,), x),
+    lambda x: torch.take(x, x, out=x),
+    lambda x: x.put_(x, x),
+]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", OF_NOTHING)
+def test_a_tensor_is_itself_without_elements_too(function, dynamic):
+    compiled = pliant.compile(function, dynamic=dynamic)
+    for n in (0, 2, 0):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            function(torch.zeros(n, dtype=torch.int64))
+        with pytest.raises(RuntimeError, match="single memory location"):
+            compiled(torch.zeros(n, dtype=torch.int64))
