@@ -103,6 +103,24 @@ def _module_attribute(trace: Trace, module: types.ModuleType, name: str) -> Valu
 
 
 def _class_attribute(trace: Trace, obj: Const, cls: type, name: str) -> Value | None:
+    meta = type(cls)
+    if has_python_method(trace, meta, "__getattribute__"):
+        return None  # which is called, and then `__getattr__`
+    attribute = stored_class_attribute(trace, obj, name)
+    if attribute is not None:
+        return attribute
+    if has_python_method(trace, meta, "__getattr__"):
+        return call(trace, trace.class_value(meta, "__getattr__"), [obj, Const(name)])
+    trace.throw(no_class_attribute(cls, name))
+
+
+def no_class_attribute(cls: type, name: str) -> AttributeError:
+    return AttributeError(f"type object {type_name(cls)!r} has no attribute {name!r}")
+
+
+def stored_class_attribute(trace: Trace, obj: Const, name: str) -> Value | None:
+    """What `type.__getattribute__` finds; None if neither the class nor its metaclass has it."""
+    cls = obj.value
     if issubclass(cls, enum.Enum) and name in cls.__members__:
         return Const(cls.__members__[name])
     special = CLASS_ATTRIBUTES.get(name)
@@ -115,11 +133,7 @@ def _class_attribute(trace: Trace, obj: Const, cls: type, name: str) -> Value | 
     attribute = trace.lookup(cls, name)
     if attribute is not MISSING:
         return _from_class(trace, obj, cls, name, attribute)
-    if from_meta is not MISSING:
-        return bind_descriptor(trace, from_meta, obj, meta, name)
-    if isinstance(trace.lookup(meta, "__getattr__"), types.FunctionType):
-        return call(trace, trace.class_value(meta, "__getattr__"), [obj, Const(name)])
-    trace.throw(AttributeError(f"type object {type_name(cls)!r} has no attribute {name!r}"))
+    return None if from_meta is MISSING else bind_descriptor(trace, from_meta, obj, meta, name)
 
 
 def _from_class(trace: Trace, obj: Const, cls: type, name: str, attribute: Any) -> Value:

@@ -28,7 +28,7 @@ from pliant.capture.library.python.classes import class_of
 from pliant.capture.model import call, call_special, drain, get_attribute
 from pliant.capture.native import FUNCTIONS, METHODS, SHORTCUTS, method
 from pliant.capture.residual_helpers import bare_class, enum_class, has_subclass_hook
-from pliant.capture.value import NONE, Break, Const, NotConstant, Value
+from pliant.capture.value import NONE, Break, Const, NotConstant, Value, has_python_method
 from pliant.capture.values.containers import Mapping, Sequence, plain_tuple
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.functions import FunctionValue
@@ -177,6 +177,9 @@ def type_new(
 def _make(
     trace: Trace, meta: type, name: str, bases: tuple[type, ...], values: dict[str, Value]
 ) -> type:
+    if has_python_method(trace, meta, "__getattribute__"):
+        # Making the class asks for its attributes, which would run code of the program.
+        raise Break("class-definition", f"the class {name}, whose metaclass has __getattribute__")
     space = {key: _part(trace, key, value) for key, value in values.items()}
     qualname = space.pop("__qualname__", name)
     try:

@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant.base.python_errors import no_attribute
-from pliant.capture.attributes import has_attribute
+from pliant.capture.attributes import (
+    has_attribute,
+    no_class_attribute,
+    stored_class_attribute,
+)
 from pliant.capture.library.python.classes import class_of, is_callable, real_object
 from pliant.capture.model import (
     CALL,
@@ -183,6 +187,17 @@ def object_getattribute(trace: Trace, obj: Value, name: Value) -> Value:
     attribute = stored_attribute(trace, obj, attribute_name)
     if attribute is None:
         trace.throw(no_attribute(obj.python_type(), attribute_name))
+    return attribute
+
+
+@method(type, "__getattribute__")
+def type_getattribute(trace: Trace, obj: Value, name: Value) -> Value:
+    obj, attribute_name = trace.read(obj), _attribute_name(trace, name)
+    if not isinstance(obj, Const):
+        raise Break("unsupported", "attributes of a class that is no constant")
+    attribute = stored_class_attribute(trace, obj, attribute_name)
+    if attribute is None:
+        trace.throw(no_class_attribute(obj.value, attribute_name))
     return attribute
 
 

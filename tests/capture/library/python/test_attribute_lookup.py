@@ -274,3 +274,55 @@ def test_a_descriptor_without_get_is_found_where_the_instance_has_nothing():
         return x + 1, holder.field is vars(Holder)["field"]
 
     check(function, X, Holder())
+
+
+class Finding(type):
+    def __getattribute__(cls, name):
+        if name == "special":
+            return 42
+        if name == "more":
+            return type.__getattribute__(cls, "number") + 1
+        return super().__getattribute__(name)
+
+
+class Found(metaclass=Finding):
+    number = 5
+
+    @classmethod
+    def doubled(cls):
+        return cls.more * 2
+
+
+class Hiding(type):
+    def __getattribute__(cls, name):
+        if name.startswith("x"):
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+    def __getattr__(cls, name):
+        return name * 2
+
+
+class Hidden(metaclass=Hiding):
+    xa = 1
+
+
+def test_getattribute_of_a_metaclass():
+    check(lambda x: (x + 1, Found.special, Found.more, Found.number, Found().number), X)
+    check(lambda x: (x + 1, Found.doubled(), Found.__name__), X)
+    check(lambda x: (x + 1, Found.missing), X)
+    check(lambda x: (x + 1, Hidden.xa, getattr(Hidden, "yy", None)), X)
+
+
+def test_a_class_made_inside_by_such_a_metaclass():
+    def program(x):
+        class Meta(type):
+            def __getattribute__(cls, name):
+                return 9 if name == "q" else super().__getattribute__(name)
+
+        class Own(metaclass=Meta):
+            q = 1
+
+        return x + 1, Own.q, Own().q
+
+    check(program, X, breaks=1)
