@@ -12,6 +12,7 @@ import abc
 import builtins
 import collections
 import dataclasses
+import dis
 import enum
 import inspect
 import types
@@ -26,7 +27,7 @@ from pliant.capture.frame import Frame
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.python.classes import class_of
 from pliant.capture.model import call, call_special, drain, get_attribute
-from pliant.capture.native import FUNCTIONS, METHODS, SHORTCUTS, method
+from pliant.capture.native import FUNCTIONS, METHODS, PURE, SHORTCUTS, method
 from pliant.capture.residual_helpers import bare_class, enum_class, has_subclass_hook
 from pliant.capture.value import NONE, Break, Const, NotConstant, Value, has_python_method
 from pliant.capture.values.containers import Mapping, Sequence, plain_tuple
@@ -297,6 +298,7 @@ def enum_new(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Value
             raise Break("class-definition", "super() in an enumeration")
         pairs.append((key, _member(trace, value)))
         values.append(plain_tuple([Const(key), value]))
+    _keep_inside(trace, real_bases, dict(pairs))
     try:
         real = enum_class(meta.constant(), name.constant(), real_bases, pairs)
     except (TypeError, ValueError) as error:
@@ -306,6 +308,39 @@ def enum_new(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Value
     for member in real.__members__.values():
         trace.temporaries[id(member)] = ProgramEnumMember(member)
     return Const(real)
+
+
+# What Python calls while it makes an enumeration, which is done during capture.
+RUN_BY_ENUMS = ("__new__", "__init__", "_generate_next_value_", "__init_subclass__")
+
+
+def _keep_inside(trace: Trace, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
+    """Refuse methods that look at more than their arguments, or change it: they would do so once,
+    when the code is captured."""
+    for name in RUN_BY_ENUMS:
+        inherited = (trace.lookup(base, name) for base in bases)
+        for attribute in (namespace.get(name), *inherited):
+            if _reaches_outside(getattr(attribute, "__func__", attribute)):
+                raise Break("class-definition", f"an enumeration with a {name} that uses variables")
+
+
+def _reaches_outside(function: Any) -> bool:
+    if not isinstance(function, types.FunctionType) or function.__globals__ is vars(enum):
+        return False
+    code = function.__code__
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in OF_GLOBALS}
+    pure = all(
+        name not in function.__globals__ and _is_pure(vars(builtins).get(name)) for name in names
+    )
+    has_functions = any(isinstance(const, types.CodeType) for const in code.co_consts)
+    return bool(code.co_freevars) or has_functions or not pure
+
+
+OF_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
+
+
+def _is_pure(builtin: Any) -> bool:
+    return isinstance(builtin, type) or builtin in PURE
 
 
 def _member(trace: Trace, value: Value) -> Any:
@@ -331,6 +366,7 @@ for _meta in HARMLESS_METACLASSES:
 def named_members(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`Enum("Color", "RED GREEN")`, called through a class without members."""
     cls, *rest = (trace.read(arg) for arg in args)
+    _keep_inside(trace, (cls.constant(),), {})
     kwargs.setdefault("module", Const(trace.frames[-1].globals.get("__name__")))
     try:
         real_args = [known_object(arg, trace) for arg in rest]

@@ -636,3 +636,86 @@ def test_class_getitem_is_followed():
         assert (name, alias) == (("Subscripted", size), list[int])
         assert inner.equal(x + 2)
         assert Subscripted.keys == [size]
+
+
+SEEN: list[object] = []
+
+
+class Noting(enum.Enum):
+    def __init__(self, value):
+        SEEN.append(value)
+
+
+class Announcing(enum.Enum):
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        SEEN.append(cls.__name__)
+
+
+def noted_by_a_global(x):
+    class Own(enum.Enum):
+        ONE = 1
+
+        def __init__(self, value):
+            SEEN.append(value)
+
+    return x + Own.ONE.value, len(SEEN)
+
+
+def noted_by_a_base(x):
+    class Own(Noting):
+        ONE = 1
+
+    return x + Own.ONE.value, len(SEEN)
+
+
+def noted_by_a_call(x):
+    return x + Noting("Own", "ONE TWO").TWO.value, len(SEEN)
+
+
+def noted_by_a_subclass_hook(x):
+    class Own(Announcing):
+        ONE = 1
+
+    return x + Own.ONE.value, len(SEEN)
+
+
+def noted_by_a_closure(x):
+    seen = []
+
+    class Own(enum.Enum):
+        ONE = 1
+
+        def __new__(cls, value):
+            member = object.__new__(cls)
+            member._value_ = value + 10
+            seen.append(value)
+            return member
+
+    return x + Own.ONE.value, len(seen)
+
+
+@pytest.mark.parametrize("program", [noted_by_a_global, noted_by_a_base, noted_by_a_call,
+                                     noted_by_a_subclass_hook, noted_by_a_closure])  # fmt: skip
+def test_effects_of_what_makes_an_enumeration(program):
+    """They happen in each call, not once when the code is captured."""
+    compiled = pliant.compile(program)
+    for function in (program, compiled):
+        SEEN.clear()
+        first, second = function(X), function(X)
+        assert torch.equal(first[0], second[0]) and first[1] > 0
+        assert second[1] == (1 if program is noted_by_a_closure else 2 * first[1])
+
+
+def test_an_enumeration_whose_members_compute():
+    def program(x):
+        class Planet(enum.Enum):
+            EARTH = (3.0, 6.0)
+
+            def __init__(self, mass, radius):
+                self.mass = mass
+                self.radius = int(radius)
+
+        return x * Planet.EARTH.mass * Planet.EARTH.radius
+
+    check(program, X)
