@@ -289,6 +289,7 @@ def test_remainders_by_next_to_nothing_are_told_from_others() -> None:
     assert why("return a.fmod_(F.group_norm(a, 1))") is not None
     assert why("return a.fmod_(F.group_norm(a, 1))", text="eager 1.0, pliant 0.0") is None
     assert why("return torch.signbit(a % a).nonzero()", "shape") is not None
+    assert why("return torch.signbit(torch.float_power(a, a))", "values") is not None
     assert why("return torch.signbit(a + a).nonzero()", "shape") is None
 
 

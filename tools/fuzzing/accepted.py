@@ -63,7 +63,9 @@ TINY_DIVISOR = re.compile(r"(fmod|remainder|%).*\de-(3[89]|[4-9]\d|\d\d\d)\b")
 REMAINDER = re.compile(r"fmod|remainder|%")
 CANCELS = re.compile(r"_norm|mean|var|std|sum|softmax")
 SIGN_OF_NAN = re.compile(r"signbit|copysign")
-MAKES_NAN = re.compile(r"fmod|remainder|%|floor_divide|//")
+MAKES_NAN = re.compile(
+    r"fmod|remainder|%|floor_divide|//| / |div|pow|\*\*|sqrt|log|asin|acos|atanh|erfinv"
+)
 
 
 def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
@@ -161,7 +163,7 @@ RULES: dict[str, Rule] = {
     "strides that no element depends on, where sizes are in the data": _stride_with_size_from_data,
     "effects before an error in a graph that has written or drawn numbers": _effects_before_error,
     "the sign of nan, seen through integers": _bits_of_nan,
-    "the sign of a nan that a division or its remainder makes": _sign_of_nan,
+    "the sign of a nan that a function makes of numbers out of its domain": _sign_of_nan,
     "one over softshrink's zero, whose sign is by the place of the element": (
         _infinite_by_sign_of_zero
     ),
