@@ -632,8 +632,9 @@ def vector_norm(
     if math.isinf(ord) or ord < 0:
         need_elements(low, x, dims)
     # The norm of one number is its absolute value, without the rounding of a power and a root;
-    # eager PyTorch knows this of tensors that have dimensions.
-    single = ord != 0 and bool(x.sizes) and all(x.sizes[d] is ONE for d in dims)
+    # eager PyTorch does not know this of a dimension that a tensor does not have.
+    has_dims = bool(x.sizes) or not dim
+    single = ord != 0 and has_dims and all(x.sizes[d] is ONE for d in dims)
     op, term, then = _NORMS.get(1 if single else ord) or _power_norm(ord)
     terms = low.map(term, x.type, x, cost=1 if ord in _NORMS else 40)
     return reduced(low, op, terms, dims, keepdim, lambda b, v: b.cast(then(b, v), result), result)

@@ -261,12 +261,14 @@ def test_the_variance_of_nothing_with_symbolic_sizes():
 
 
 @pytest.mark.parametrize("degree", [2, 3.5, 1e-20, 1e30, -2.0])
+@pytest.mark.parametrize("dim", [None, 0])
 @pytest.mark.parametrize("sizes", [(), (1,), (1, 3)], ids=str)
-def test_norms_of_one_number(sizes, degree):
-    """Of a tensor without dimensions it is calculated: degrees may be too large or small."""
+def test_norms_of_one_number(sizes, dim, degree):
+    """Along dimension 0 of a tensor without dimensions it is calculated: degrees may be too large
+    or small."""
 
     def function(x):
-        return torch.linalg.vector_norm(x, degree, dim=0)
+        return torch.linalg.vector_norm(x, degree, dim=dim)
 
     compiled = pliant.compile(function, dynamic=False)
     for number in (-2.25, 1e30, 0.0):

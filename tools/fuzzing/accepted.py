@@ -126,8 +126,8 @@ def _norm_of_one(program: Program, finding: dict[str, Any]) -> bool:
 
 def _sign_of_nan(program: Program, finding: dict[str, Any]) -> bool:
     source = program.function_source()
-    made = MAKES_NAN.search(source) and SIGN_OF_NAN.search(source)
-    return finding["kind"] in ("values", "shape") and bool(made)
+    made = MAKES_NAN.search(source) or _has_special_values(program)  # inf - inf, 0 * inf
+    return finding["kind"] in ("values", "shape") and bool(made and SIGN_OF_NAN.search(source))
 
 
 # To tensors. A key in quotes is one of a dictionary.
