@@ -602,8 +602,9 @@ def assume_method(trace: Trace, tensor: Value, name: str) -> None:
 
 
 def _assume_not_empty(trace: Trace, tensor: Value) -> None:
-    """Strides that are made of symbolic sizes are those of a tensor that has elements."""
-    if not isinstance(tensor, TensorValue) or not tensor.fake._has_symbolic_sizes_strides:
+    """Strides that are made of symbolic sizes are those of a tensor that has elements, also if a
+    size has become known to be 0 since."""
+    if not isinstance(tensor, TensorValue):
         return
     env = trace.sizes.env
     sizes, strides = (

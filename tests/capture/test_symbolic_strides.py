@@ -79,3 +79,31 @@ def test_one_compilation_for_larger_sizes():
     for sizes in ((3, 4), (5, 2), (7, 9)):
         assert compiled(torch.ones(sizes)) == (1, sizes[1])
     assert pliant.counters["compilations"] == 1
+
+
+SCATTERED = {
+    "select": lambda x: torch.select_scatter(x, x[0] * 0, 0, 0),
+    "diagonal": lambda x: torch.diagonal_scatter(x, x.diagonal() * 0),
+    "copy": lambda x: x.clone(),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERED)
+@pytest.mark.parametrize("dynamic", [None, False, True])
+def test_a_size_that_has_become_known_to_be_0(name, dynamic):
+    """A view with wider elements needs even strides, also if there are no elements."""
+
+    def f(x):
+        SCATTERED[name](x).view(torch.float32)
+
+    compiled = pliant.compile(f, dynamic=dynamic)
+    compiled(torch.ones(5, 1))
+    for columns in (0, 2, 0):
+        x = torch.ones(5, columns, dtype=torch.bfloat16)
+        if columns:
+            compiled(x)
+        else:
+            with pytest.raises(RuntimeError, match="must be divisible by 2"):
+                f(x)
+            with pytest.raises(RuntimeError, match="must be divisible by 2"):
+                compiled(x)
