@@ -525,7 +525,11 @@ def _symbolic_batch_norm(
     momentum: Any = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    if not input.is_cpu or input.dim() < 2 or (not training and running_mean is None):
+    if input.dim() < 2:
+        if training:
+            F._verify_batch_size(input.size())  # type: ignore[attr-defined]
+        return _norm_without_channels(input, weight, bias)
+    if not input.is_cpu or (not training and running_mean is None):
         return NotImplemented
     if training:
         if is_empty(input):
@@ -535,6 +539,18 @@ def _symbolic_batch_norm(
     # The operator takes a plain number. No fake depends on it.
     factor = 1.0 if type(momentum) is torch.SymFloat else momentum
     return torch.native_batch_norm(input, weight, bias, *statistics, training, factor, eps)[0]
+
+
+def _norm_without_channels(input: torch.Tensor, *scales: torch.Tensor | None) -> torch.Tensor:
+    """What eager PyTorch does with a batch of one dimension. It reads the number of channels behind
+    the end of the sizes, which crashes where these are symbols."""
+    if not is_empty(input) or any(scale is not None for scale in scales):
+        input.size(1)  # raises eager's error
+    return input.clone()
+
+
+def _symbolic_batch_norm_operator(input: torch.Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
+    return NotImplemented if input.dim() >= 2 else _norm_without_channels(input, weight, bias)
 
 
 _TOO_FEW = "Expected more than 1 value per channel when training"
@@ -752,6 +768,7 @@ def _batch_norm_in_training(
 
 register_functions((F.group_norm, torch.group_norm), symbolic=_symbolic_group_norm)
 register_functions((F.batch_norm,), symbolic=_symbolic_batch_norm)
+register_functions((torch.batch_norm,), symbolic=_symbolic_batch_norm_operator)
 register(
     "aten.batch_norm.default",
     "aten.instance_norm.default",

@@ -1,6 +1,7 @@
 """Softmax and normalisations through their rules and machine code, against eager PyTorch."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -232,3 +233,25 @@ def test_few_dimensions_of_a_result_that_is_written_to_and_dropped(name):
             assert actual.error is None
         else:
             same_error(actual.error, expected.error)
+
+
+BATCHES_WITHOUT_CHANNELS = {
+    "training": lambda x: F.batch_norm(x, None, None, training=True),
+    "operator": lambda x: torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, False),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES_WITHOUT_CHANNELS)
+def test_a_batch_norm_without_channels(name):
+    """PyTorch reads a size that isn't there."""
+    f = BATCHES_WITHOUT_CHANNELS[name]
+    compiled = pliant.compile(f, dynamic=True)
+    for size in (0, 2, 1, 0):
+        x = torch.ones(size)
+        try:
+            expected = f(x)
+        except (IndexError, ValueError) as error:
+            with pytest.raises(type(error), match=re.escape(str(error))):
+                compiled(x)
+        else:
+            assert torch.equal(compiled(x), expected)
