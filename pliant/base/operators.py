@@ -77,6 +77,7 @@ class Record:
     fills_first: bool = False  # fills a tensor like the first argument with random numbers
     is_copy: bool = False  # writes its second argument, or zeros if there is none
     reads_first: bool = False  # what it reads may be in the memory that it writes
+    strict_out: bool = False  # refuses an `out` of another dtype, when it runs
     keeps_overlap: bool = False  # its result is a copy with the strides of the first argument
     resizes: bool = False  # the first argument may need more memory than it has
     trusts_indices: bool = False  # reads and writes where they say, also outside of its tensors

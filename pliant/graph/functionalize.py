@@ -286,6 +286,8 @@ class Functionalizer(AliasWorld):
         result = self.dispatch(functional, args, passed)
         if type(result) is not Fake:
             raise NotFunctionalized(f"{op.name} has several results")
+        if op.record.strict_out and result.dtype is not target.dtype:
+            raise NotFunctionalized(f"{op.name} refuses the dtype of out")
         return self._as(result, target)
 
     def _dense(self, fake: Fake) -> bool:

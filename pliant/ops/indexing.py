@@ -426,6 +426,7 @@ register(
     cpu_meta=_embedding_bag_meta,
 )
 register("aten.index_select.default", shape=by_marks(in_rows))
+register(*aten_names("index_select.out take.out index_add.out index_copy.out"), strict_out=True)
 
 
 def _with_selection(general: Callable[..., Any]) -> Callable[..., Any]:

@@ -265,3 +265,25 @@ def test_a_tensor_is_itself_without_elements_too(function, dynamic):
             function(torch.zeros(n, dtype=torch.int64))
         with pytest.raises(RuntimeError, match="single memory location"):
             compiled(torch.zeros(n, dtype=torch.int64))
+
+
+STRICT = [
+    lambda x, out: torch.index_select(x, 0, at(0, 1), out=out),
+    lambda x, out: torch.take(x, at(0, 1), out=out),
+    lambda x, out: torch.index_add(x, 0, at(0, 1), x, out=out),
+    lambda x, out: torch.index_copy(x, 0, at(0, 1), x, out=out),
+]
+
+
+@pytest.mark.parametrize("write", STRICT)
+def test_an_out_of_another_dtype_that_eager_refuses(write):
+    def f(x):
+        out = torch.zeros(2, dtype=torch.float64) + 1
+        write(x, out)
+        return out
+
+    for function in (f, pliant.compile(f)):
+        with pytest.raises(RuntimeError, match="dtype|scalar type"):
+            function(torch.ones(2))
+    compiled = pliant.compile(f)
+    assert torch.equal(compiled(torch.ones(2).double()), f(torch.ones(2).double()))
