@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.class_writes import set_on_class
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import run_frame
@@ -336,7 +337,7 @@ def _reaches_outside(function: Any) -> bool:
     return bool(code.co_freevars) or has_functions or not pure
 
 
-OF_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
+OF_GLOBALS = opcodes_with(Role.LOADS_GLOBAL | Role.WRITES_GLOBAL)
 
 
 def _is_pure(builtin: Any) -> bool:
