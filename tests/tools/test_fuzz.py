@@ -703,6 +703,7 @@ def test_what_is_by_the_place_of_the_element_is_out_of_range() -> None:
     assert accepted("a.cosh()", infinite)
     assert not accepted("a.cosh()", finite)
     assert not accepted("a.cosh()", infinite, calls=[[tensor()]])
+    assert accepted("torch.arange(100).cosh() + a", infinite, calls=[[tensor()]])
     lost = "(torch.bfloat16): 1 differ; at (2, 0): eager tensor(0., dtype=torch.bfloat16), pliant 1"
     assert accepted("a.erf()", lost)
     assert not accepted("a.erf()", lost.replace("bfloat16", "float32"))

@@ -73,11 +73,11 @@ def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
     odd = BY_PLACE.search(source)
     if OUT_OF_RANGE.search(finding["text"]):
         odd = odd or OUT_OF_RANGE_BY_PLACE.search(source)
-    by_place = odd and (_has_special_values(program) or HYPERBOLIC.search(source))
+    by_place = odd and (_has_special_values(program) or HYPERBOLIC_OF_RANGE.search(source))
     return finding["kind"] == "values" and bool(by_place or TINY_DIVISOR.search(source))
 
 
-HYPERBOLIC = re.compile(r"\b(sinh|cosh)\b")  # of 89, which a range has
+HYPERBOLIC_OF_RANGE = re.compile(r"(?s)\barange\b.*\b(sinh|cosh)\b")  # which has 89 in it
 
 
 # What is nan or 0 by the place of the element, seen through a count or a comparison.
