@@ -23,7 +23,7 @@ from pliant.loop.types import HALF, INTEGER, Type, largest, smallest
 from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Combine, Lowering, NotLowered, Number, computed_in, type_of
 from pliant.sym.cond import Cond
-from pliant.sym.expr import ONE, Expr
+from pliant.sym.expr import ONE, ZERO, Expr
 from pliant.sym.floats import FloatExpr
 
 INTS: Final = frozenset({Type.I8, Type.I16, Type.I32, Type.I64, Type.U8})
@@ -236,3 +236,19 @@ def is_float(value: LoopValue) -> bool:
 
 def unchanged(b: LoopBody, x: LoopValue) -> LoopValue:
     return x
+
+
+def finished(low: Lowering, combine: Combine, *xs: IndexedTensor) -> IndexedTensor:
+    """Elementwise, rounded to what the call returns."""
+    returned = low.results[0]
+    result = low.map(
+        lambda b, *values: b.cast(combine(b, *values), returned.type), returned.type, *xs
+    )
+    return result if returned.sizes else scalar(result)
+
+
+def scalar(x: IndexedTensor) -> IndexedTensor:
+    """A tensor of one element as one without dimensions."""
+    return IndexedTensor(
+        (), x.type, lambda b, index: x.at(b, (ZERO,) * len(x.sizes)), x.cost, x.reads
+    )

@@ -1,4 +1,4 @@
-"""Softmax and normalisations: elements relative to all elements of their row, group or channel.
+"""Normalisations: elements relative to the statistics of their row, group or channel.
 
 The one idea: first the statistics as reductions, then each element as a cheap function of itself
 and of them, which can be computed again wherever it is read. Halves are f32 from the first load to
@@ -16,9 +16,7 @@ import torch.nn.functional as F
 
 from pliant.base.operators import aten_names, register, register_functions
 from pliant.fake import meta
-from pliant.fake.layout import (
-    suggested_strides,
-)
+from pliant.fake.layout import suggested_strides
 from pliant.fake.overload import Overload
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe, Several
@@ -26,10 +24,9 @@ from pliant.fake.rule import Args, Kwargs, dense, is_empty, new
 from pliant.loop.define import Index, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, Type
-from pliant.ops.elementwise import like
+from pliant.ops.elementwise import finished, like
 from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import (
-    Combine,
     Lowering,
     Meta,
     NotLowered,
@@ -42,120 +39,6 @@ from pliant.ops.lowering import (
 )
 from pliant.ops.reductions import Then, count, moments, realize_if_costly, with_ones
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr, floordiv
-
-# --------------------------------------------------------------------------------------------------
-# Softmax
-
-EXP_COST = 20
-
-
-def _exp_of_distance(b: LoopBody, v: LoopValue, top: LoopValue) -> LoopValue:
-    return b(Op.EXP, b(Op.SUB, v, top))
-
-
-def _exponentials(
-    low: Lowering, x: IndexedTensor, dim: int, then: Then
-) -> tuple[IndexedTensor, IndexedTensor, IndexedTensor, IndexedTensor]:
-    """x as it is computed with, its largest element along `dim`, the exponentials of the distances
-    to it, and what `then` makes of their sum; all of them broadcast with x."""
-    result = low.result.type
-    if result.kind != "float":
-        raise NotLowered(f"softmax of {result}")
-    # With `dtype`, elements are that before anything is computed.
-    x = realize_if_costly(low, low.cast(low.cast(x, result), computed_in(result)))
-    if not x.sizes:
-        x = unsqueezed(x, (ONE,))
-    dims = low.dims(x, dim)
-    # Relative to the maximum no exponential overflows, and the sum is at least 1.
-    top = with_ones(low.reduce(Op.MAX, x, dims), x.sizes, dims)
-    powers = low.map(_exp_of_distance, x.type, x, top, cost=EXP_COST)
-    total = with_ones(low.reduce(Op.SUM, powers, dims, False, then), x.sizes, dims)
-    return x, top, powers, total
-
-
-def _finished(low: Lowering, combine: Combine, *xs: IndexedTensor) -> IndexedTensor:
-    """Elementwise, rounded to what the call returns."""
-    returned = low.results[0]
-    result = low.map(
-        lambda b, *values: b.cast(combine(b, *values), returned.type), returned.type, *xs
-    )
-    return result if returned.sizes else scalar(result)
-
-
-def scalar(x: IndexedTensor) -> IndexedTensor:
-    """A tensor of one element as one without dimensions."""
-    return IndexedTensor(
-        (), x.type, lambda b, index: x.at(b, (ZERO,) * len(x.sizes)), x.cost, x.reads
-    )
-
-
-def _reciprocal(b: LoopBody, v: LoopValue) -> LoopValue:
-    """Of a sum of at least 1, or nan: nothing overflows."""
-    return b(Op.DIV, b.constant(1.0, v.type), v)
-
-
-@lowers("aten.softmax.int", "aten.special_softmax.default")
-def softmax(
-    low: Lowering, x: IndexedTensor, dim: int, dtype: torch.dtype | None = None
-) -> IndexedTensor:
-    # One division for each row instead of one for each element.
-    _, _, powers, inverse = _exponentials(low, x, dim, _reciprocal)
-    return _finished(low, lambda b, v, i: b(Op.MUL, v, i), powers, inverse)
-
-
-def _softmax_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-    t, dim, to_float = (*args, False)[:3]
-    if t.dim():
-        t.size(dim)  # raises what the kernel would; the meta kernel does not look at the dimension
-    if to_float or not t.is_floating_point() or not -max(t.dim(), 1) <= dim < max(t.dim(), 1):
-        return None
-    return dense(t.size(), t.dtype, device)
-
-
-@lowers("aten._softmax.default", shape=_softmax_shape)
-def softmax_as_is(low: Lowering, x: IndexedTensor, dim: int, half_to_float: bool) -> IndexedTensor:
-    return softmax(low, x, dim)
-
-
-def _safe_softmax_shape(
-    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
-) -> Recipe | None:
-    return _softmax_shape(op, args, kwargs, device) if len(args) == 2 and not kwargs else None
-
-
-@lowers("aten._safe_softmax.default", shape=_safe_softmax_shape)
-def safe_softmax(
-    low: Lowering, x: IndexedTensor, dim: int, dtype: torch.dtype | None = None
-) -> IndexedTensor:
-    """Softmax, but 0 where all elements are -inf."""
-    _, top, powers, inverse = _exponentials(low, x, dim, _reciprocal)
-
-    def combine(b: LoopBody, v: LoopValue, i: LoopValue, m: LoopValue) -> LoopValue:
-        all_masked = b(Op.EQ, m, b.constant(-math.inf, m.type))
-        return b(Op.SELECT, all_masked, b.constant(0.0, v.type), b(Op.MUL, v, i))
-
-    return _finished(low, combine, powers, inverse, top)
-
-
-@lowers("aten.log_softmax.int", "aten.special_log_softmax.default")
-def log_softmax(
-    low: Lowering, x: IndexedTensor, dim: int, dtype: torch.dtype | None = None
-) -> IndexedTensor:
-    x, top, _, log = _exponentials(low, x, dim, lambda b, v: b(Op.LOG, v))
-
-    def combine(b: LoopBody, v: LoopValue, m: LoopValue, shift: LoopValue) -> LoopValue:
-        # In this order: the sum of both may lose what the difference of the first two keeps.
-        return b(Op.SUB, b(Op.SUB, v, m), shift)
-
-    return _finished(low, combine, x, top, log)
-
-
-@lowers("aten._log_softmax.default", shape=_softmax_shape)
-def log_softmax_as_is(
-    low: Lowering, x: IndexedTensor, dim: int, half_to_float: bool
-) -> IndexedTensor:
-    return log_softmax(low, x, dim)
-
 
 # --------------------------------------------------------------------------------------------------
 # Normalisation by the mean and variance of what is normalised
@@ -205,7 +88,7 @@ def _scaled(
             return b(Op.ADD, normal, *more) if more else normal
         return b(Op.FMA, normal, more[0], more[1] if len(more) == 2 else like(b, 0, normal))
 
-    return _finished(low, combine, x, center, inverse, *parts)
+    return finished(low, combine, x, center, inverse, *parts)
 
 
 def _returned_statistics(low: Lowering, *statistics: IndexedTensor) -> list[IndexedTensor]:
@@ -439,7 +322,7 @@ def _rms_norm(
         normal = b(Op.MUL, v, i)
         return b(Op.MUL, normal, *more) if more else normal
 
-    return _finished(low, combine, x, inverse, *weights), inverse
+    return finished(low, combine, x, inverse, *weights), inverse
 
 
 # --------------------------------------------------------------------------------------------------
@@ -487,7 +370,7 @@ def _by_channel(
     more = [low.cast(part, working) for part in (bias,) if part is not None]
     shift = low.realize(low.map(shifted, working, low.cast(mean, working), scale, *more))
     spread = [_of_channel(part, len(x.sizes)) for part in (scale, shift)]
-    return _finished(
+    return finished(
         low,
         lambda b, v, s, t: b(Op.ADD, b(Op.MUL, v, s), t),
         low.cast(x, working),
@@ -541,12 +424,17 @@ def _symbolic_batch_norm(
     return torch.native_batch_norm(input, weight, bias, *statistics, training, factor, eps)[0]
 
 
-def _norm_without_channels(input: torch.Tensor, *scales: torch.Tensor | None) -> torch.Tensor:
+def _norm_without_channels(
+    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None
+) -> torch.Tensor:
     """What eager PyTorch does with a batch of one dimension. It reads the number of channels behind
     the end of the sizes, which crashes where these are symbols."""
-    if not is_empty(input) or any(scale is not None for scale in scales):
+    if input.numel() != 0:
         input.size(1)  # raises eager's error
-    return input.clone()
+    result = input.clone()
+    if weight is not None:
+        result = result * weight[0]
+    return result if bias is None else result + bias[0]
 
 
 def _symbolic_batch_norm_operator(input: torch.Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
@@ -782,8 +670,8 @@ register(
     hidden_writes=("running_mean", "running_var"),
 )
 register(
-    *("aten._softmax.default", "aten._log_softmax.default", "aten.native_layer_norm.default"),
-    *("aten.layer_norm.default", "aten.softmax.int", "aten.log_softmax.int"),
+    "aten.native_layer_norm.default",
+    "aten.layer_norm.default",
     reads_whole=True,
 )
 
@@ -791,8 +679,7 @@ register(
 _SAFE: Final = """
 layer_norm group_norm batch_norm instance_norm rms_norm _fused_rms_norm native_layer_norm
 native_group_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update
-_native_batch_norm_legit_functional _native_batch_norm_legit_no_training softmax log_softmax
-_softmax _log_softmax _safe_softmax special_softmax special_log_softmax renorm
+_native_batch_norm_legit_functional _native_batch_norm_legit_no_training renorm
 """
 register(*aten_names(_SAFE), raises=never)
 register("aten.renorm.default", cpu_meta=meta.contiguous)

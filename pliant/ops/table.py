@@ -27,7 +27,7 @@ FAMILIES: Final = {
     "joining": "cat diag flip pad repeat roll rot shuffle stack tile tri",
     "losses": "entropy loss",
     "matmul": "addr cross dist dot einsum ger linear mat mm mv outer",
-    "norms": "norm softmax",
+    "norms": "norm",
     "pooling": "pool",
     "random": "bernoulli binomial cauchy dirichlet dropout exponential geometric normal poisson "
     "rand standard_gamma uniform",
@@ -36,6 +36,7 @@ FAMILIES: Final = {
     "resampling": "interpolate sampl",
     "scans": "cum",
     "scattering": "index scatter",
+    "softmax": "softmax",
     # What PyTorch composes of other operators.
     "compositions": "affine_grid corrcoef cov gradient",
     # How gradients are computed.
