@@ -1,7 +1,7 @@
 """Sizes of 0 and 1, for which PyTorch lays tensors out in ways that no one expression describes.
 
 The one idea: let PyTorch say it. A compiled graph speaks of all sizes at once. The first call in
-which some of them are 0 or 1 runs the graph as it was captured, and the strides that come out tell
+which some of them are 0 or 1 runs the graph as it was captured, and what comes out tells
 whether the compiled one may run from then on. If it may not, a variant is compiled that knows which
 sizes are 1.
 """
@@ -50,7 +50,7 @@ class SmallSizes:
         result = self.forward(*args)
         if self.patterns < MOST_PATTERNS:
             self.patterns += 1
-            as_usual = are_laid_out(self.layout, values, result)
+            as_usual = is_foreseen(self.layout, values, args, result)
             # None: the compiled code itself runs for this pattern from now on.
             launcher.settle(pattern, None if as_usual else self._settled(pattern, args, result))
         return result
@@ -72,7 +72,7 @@ class SmallSizes:
                 raise
             events.emit(events.FellBack(function=self.function, reason=repr(error), error=error))
             return self.forward
-        good = are_laid_out(variant.layout, symbol_values(variant.layout, args), result)
+        good = is_foreseen(variant.layout, symbol_values(variant.layout, args), args, result)
         return variant.launcher if good else self.forward
 
 
@@ -114,17 +114,21 @@ class SmallSizesInTraining:
             return self.failures.run(self.eager, *args)
         result = self.eager(*args)
         self.patterns += 1
-        as_usual = are_laid_out(self.layout, values, result)
+        as_usual = is_foreseen(self.layout, values, args, result)
         launcher.settle(pattern, None if as_usual else refuse)
         return result
 
 
-def are_laid_out(layout: OutputLayout, values: Mapping[Any, Any], result: Sequence[Any]) -> bool:
-    """Whether the results have the strides that are foreseen for these values of symbols. (Behind
-    them, a compiled graph may have more.)"""
+def is_foreseen(
+    layout: OutputLayout, values: Mapping[Any, Any], args: Sequence[Any], result: Sequence[Any]
+) -> bool:
+    """Whether the results are new tensors with the strides that are foreseen for these values of
+    symbols. (Behind them, a compiled graph may have more.)"""
     for strides, tensor in zip(layout.strides, result):
         if strides is None or not isinstance(tensor, torch.Tensor):
             continue
+        if any(tensor is arg for arg in args):  # dropout returns an empty tensor itself
+            return False
         for expr, actual in zip(strides, tensor.stride(), strict=True):
             has_value = expr.symbols <= values.keys()  # others are in the data
             if has_value and evaluate(expr, values) != actual:

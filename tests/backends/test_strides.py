@@ -219,3 +219,13 @@ def test_writes_and_random_numbers_happen_once() -> None:
         assert torch.equal(results[0], results[1])
         assert results[0].stride() == results[1].stride()
         assert torch.equal(states[0], states[1])
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("sizes", [(0, 0, 0), (3, 0, 0, 3), (0, 3, 0)])
+def test_an_empty_argument_that_is_the_result(sizes: tuple[int, ...], grad: bool) -> None:
+    """From the second call with such a size on, too."""
+    compiled = pliant.compile(lambda x: F.dropout(x, 0.5), dynamic=True, backend="llvm")
+    for size in sizes:
+        x = torch.ones(size, requires_grad=grad)
+        assert (compiled(x) is x) == (F.dropout(x, 0.5) is x) == (size == 0)
