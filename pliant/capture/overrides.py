@@ -146,6 +146,20 @@ def order_overriders(trace: Trace, values: list[Value]) -> list[Value]:
     return overriders
 
 
+def shown_classes(trace: Trace, values: list[Value]) -> tuple[type, ...]:
+    """What PyTorch's Python code shows to an override as the classes of the arguments: that of
+    ordinary tensors is among them, while its C code leaves it out."""
+    if trace.overrides.level != ENABLED:
+        return ()
+    shown: list[Value] = [
+        value
+        for value in values
+        if (isinstance(value, TensorValue) and value.cls is torch.Tensor)
+        or has_override(trace, value)
+    ]
+    return tuple([value.python_type() for value in order_overriders(trace, shown)])
+
+
 # They read any object as data, and don't ask its class.
 READERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy})
 
@@ -253,6 +267,8 @@ def call_method(
         raise Break("tensor-kind", f"Tensor.{name} of an object with __torch_function__")
     function = getattr(torch.Tensor, NAMED.get(name, name))
     kinds = (obj.python_type(),) if name in TELL_CLASS and not overriders else None
+    if isinstance(function, types.FunctionType):
+        kinds = shown_classes(trace, [trace.read(value) for value in (obj, *args)])
     return dispatch(trace, Const(function), overriders, [obj, *args], kwargs or None, kinds)
 
 

@@ -110,10 +110,7 @@ def handle_torch_function(
     overriders = overrides.overriders_of(trace, list(values), {})
     if overriders is None:
         raise Break("operation-raises", "handle_torch_function without an override")
-    kinds = None
-    if not overriders:
-        tensors = [value for value in values if isinstance(value, TensorValue)]
-        kinds = tuple(v.python_type() for v in overrides.order_overriders(trace, list(tensors)))
+    kinds = overrides.shown_classes(trace, values)
     return overrides.dispatch(trace, public_api, overriders, list(args), kwargs, kinds)
 
 

@@ -281,3 +281,36 @@ def test_dispatch_modes_are_left_to_python():
 
     check(function, torch.ones(3), breaks=None)
     around(Zero, lambda x: torch.sin(x), torch.ones(3), compilations=0)
+
+
+# ---- the classes that an override is shown
+
+
+class TellsClasses(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func.__name__, [shown.__name__ for shown in types]
+
+
+class TellsClassesToo:
+    __torch_function__ = TellsClasses.__torch_function__
+
+
+SHOWING = {
+    "a function of C": lambda x, other: torch.add(x, other),
+    "of Python": lambda x, other: F.mse_loss(x, other),
+    "the other first": lambda x, other: F.mse_loss(other, x),
+    "of several tensors": lambda x, other: torch.block_diag(x, other, x),
+    "of a parameter": lambda x, other: F.mse_loss(nn.Parameter(x), other),
+    "an operator": lambda x, other: x - other,
+    "a reflected operator": lambda x, other: other - x,
+    "an operator written in Python": lambda x, other: x**other,
+    "a method": lambda x, other: x.__rsub__(other),
+}
+
+
+@pytest.mark.parametrize("make", [lambda: torch.ones(2).as_subclass(TellsClasses), TellsClassesToo])
+@pytest.mark.parametrize("name", SHOWING)
+def test_ordinary_tensors_are_shown_by_python_code(name, make):
+    eager = SHOWING[name](torch.ones(2), make())
+    assert pliant.compile(SHOWING[name], fullgraph=True)(torch.ones(2), make()) == eager
