@@ -710,6 +710,21 @@ def test_what_is_by_the_place_of_the_element_is_out_of_range() -> None:
     assert not accepted("a.sin()", lost)
 
 
+def test_last_digits_are_accepted_in_memory_of_integers() -> None:
+    def accepted(line: str, eager: int, ours: int, dtype: str = "int64") -> bool:
+        text = f"argument.0 (torch.{dtype}): 1 differ; at (0,): eager tensor({eager}), "
+        finding = {"kind": "values", "text": f"{text}pliant tensor({ours})", "place": ""}
+        return reason(program(line), finding) is not None
+
+    rounds = "a.view(torch.float32).log1p_()"
+    assert accepted(rounds, 0, 1)
+    assert accepted(rounds, 5 << 32, 7 << 32)  # the second of two floats
+    assert not accepted(rounds, 0, 1 << 20)
+    assert not accepted("a.view(torch.float64).log1p_()", 5 << 32, 7 << 32)
+    assert not accepted("a.log1p_()", 0, 1)
+    assert not accepted(rounds, 0, 1, "int16")
+
+
 def test_a_fallback_is_accepted_only_for_a_negative_size() -> None:
     finding = {"kind": "fallback", "text": "negative dimension -1: [-1, 0]", "place": ""}
     assert reason(program("v = a.sum().expand(-1, 0)", "v[a.long()] = 0"), finding) is not None

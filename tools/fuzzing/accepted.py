@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from tools.fuzzing.program import Program
 
 Rule = Callable[[Program, dict[str, Any]], bool]
@@ -156,6 +158,30 @@ def _bits_of_nan(program: Program, finding: dict[str, Any]) -> bool:
     return finding["kind"] == "values" and bool(integers and viewed)
 
 
+# Floats that were computed in memory of integers.
+AS_FLOATS = re.compile(r"view\(torch\.(float\d\d|bfloat16)\)")
+TWO_INTEGERS = re.compile(
+    r"\(torch\.(u?int\d+)\).*eager tensor\((-?\d+)\b.*pliant tensor\((-?\d+)\b"
+)
+BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+UNITS = 8  # in the last place, more than any function is allowed
+
+
+def _bits_of_rounding(program: Program, finding: dict[str, Any]) -> bool:
+    viewed = AS_FLOATS.search(program.function_source())
+    integers = TWO_INTEGERS.search(finding["text"])
+    if finding["kind"] != "values" or viewed is None or integers is None:
+        return False
+    stored, floats = getattr(torch, integers[1]), getattr(torch, viewed[1])
+    if stored.itemsize < floats.itemsize:  # a part of a float does not tell
+        return False
+    eager, ours = (
+        torch.tensor([int(n)], dtype=stored).view(BITS[floats.itemsize]).tolist()
+        for n in integers.groups()[1:]
+    )
+    return all(abs(a - b) <= UNITS for a, b in zip(eager, ours))
+
+
 RULES: dict[str, Rule] = {
     "eager's result depends on the place of the element": _odd_by_place,
     "a norm out of range, by the place of the element, that is counted": _counted_norm,
@@ -166,6 +192,7 @@ RULES: dict[str, Rule] = {
     "strides that no element depends on, where sizes are in the data": _stride_with_size_from_data,
     "effects before an error in a graph that has written or drawn numbers": _effects_before_error,
     "the sign of nan, seen through integers": _bits_of_nan,
+    "the last digits, seen through integers": _bits_of_rounding,
     "the sign of a nan that a function makes of numbers out of its domain": _sign_of_nan,
     "one over softshrink's zero, whose sign is by the place of the element": (
         _infinite_by_sign_of_zero
