@@ -266,9 +266,11 @@ def call_method(
     if name in READING and overriders_of(trace, args, kwargs):
         raise Break("tensor-kind", f"Tensor.{name} of an object with __torch_function__")
     function = getattr(torch.Tensor, NAMED.get(name, name))
-    kinds = (obj.python_type(),) if name in TELL_CLASS and not overriders else None
+    kinds: tuple[type, ...] | None = None
     if isinstance(function, types.FunctionType):
         kinds = shown_classes(trace, [trace.read(value) for value in (obj, *args)])
+    elif name in TELL_CLASS and not overriders:
+        kinds = (obj.python_type(),)
     return dispatch(trace, Const(function), overriders, [obj, *args], kwargs or None, kinds)
 
 
