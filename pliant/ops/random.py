@@ -17,7 +17,7 @@ from pliant.fake.layout import (
 from pliant.fake.overload import Overload
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe, Same
-from pliant.fake.rule import Args, Kwargs, ShapeRule
+from pliant.fake.rule import Args, Kwargs, ShapeRule, is_empty
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -38,6 +38,8 @@ def _drawn_shape(defaults: tuple[float, ...], allowed: Callable[..., bool]) -> S
 def _symbolic_dropout(input: Tensor, p: float = 0.5, *args: Any, **kwargs: Any) -> Any:
     training = kwargs.get("training", kwargs.get("train", args[0] if args else True))
     inplace = kwargs.get("inplace", args[1] if len(args) > 1 else False)
+    if is_empty(input):
+        return NotImplemented  # which PyTorch returns as it is
     usual = training and not inplace and input.is_floating_point() and isinstance(p, float | int)
     return input * torch.rand_like(input) if usual and 0 < p < 1 else NotImplemented
 

@@ -229,3 +229,18 @@ def test_an_empty_argument_that_is_the_result(sizes: tuple[int, ...], grad: bool
     for size in sizes:
         x = torch.ones(size, requires_grad=grad)
         assert (compiled(x) is x) == (F.dropout(x, 0.5) is x) == (size == 0)
+
+
+@pytest.mark.parametrize("use", [lambda x: x, lambda x: None, lambda x: x * 2])
+def test_an_empty_tensor_that_is_found_to_be_one_is_returned(use: Callable[..., Any]) -> None:
+    """Its strides are symbols, and its size is not one any more."""
+
+    def f(x: torch.Tensor) -> tuple[Any, bool]:
+        y = F.dropout(x, 0.5)
+        return use(y), y is x
+
+    compiled = pliant.compile(f, backend="llvm")
+    for x in (torch.ones(1, 1), torch.ones(1, 0)[..., ::2], torch.ones(1, 0)):
+        result, is_argument = compiled(x)
+        assert is_argument == (x.numel() == 0)
+        assert result is None or result.shape == x.shape
