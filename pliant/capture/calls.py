@@ -1,7 +1,16 @@
-"""Calling things: Python functions are followed, constants run or looked up in the tables.
+"""Calls: which callables are followed, recorded in the graph, handled, executed, or break the
+graph.
 
-This is where it is decided whether a callable is followed, is an operation of the graph, has a
-handler, is simply executed, or breaks the graph.
+`CALL`, a table by type of the callee, leads here. A Python function goes through `call_function`,
+anything that is known completely (a class, a C function) through `call_constant`, a C method of a
+value through `call_builtin_method`. Each tries its possibilities in a fixed order, and the first
+one that applies decides:
+
+    torch.relu(x)          an operation: run on fakes, a node of the graph
+    [].append(x)           a handler of `library`: changes the list's value
+    math.sqrt(2.0)         pure, with known arguments: executed
+    module(x), helper(x)   Python code: followed in a frame of its own
+    os.listdir(".")        none of these: a graph break
 """
 
 from __future__ import annotations
@@ -54,8 +63,12 @@ SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE  # what a call makes, an
 def call_function(
     trace: Trace, target: FunctionValue, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
-    """Call a Python function: its handler if it has one, an operation if it is PyTorch's, else
-    follow."""
+    """Call a Python function: by its handler if it has one, as an operation if it is PyTorch's,
+    otherwise by following its code.
+
+    `direct` says that the result is what the caller's instruction pushes, so that a graph break in
+    the callee can resume both frames.
+    """
     # The order matters: shortcuts and handlers win over marks of the user, marks over the list of
     # modules that are not followed, and only what is left can be an operation.
     # By code: functions defined inside of others, as wrappers of PyTorch's, are new objects each
@@ -84,6 +97,7 @@ def call_function(
             raise Break("not-followed", f"{target.real.__module__}.{target.qualname}")
         if torch_calls.is_operation(target.real):
             return torch_calls.call_plain_operation(trace, target.real, args, kwargs)
+    # What is left is followed: a frame of its own, with the arguments as its variables.
     if target.code.co_flags & inspect.CO_ASYNC_GENERATOR:
         raise Break("coroutine", target.qualname)
     # The program's limit, not that of capture, which needs several frames for each of its.
@@ -98,7 +112,8 @@ def call_function(
 
 
 def _is_overridden(trace: Trace, real: Any, args: list[Value], kwargs: dict[str, Value]) -> bool:
-    """Whether a mode or a class overrides a Python function of PyTorch: its own code dispatches."""
+    """Whether a mode or a class overrides this Python function of PyTorch. Then its code is
+    followed, because it begins with the call of `__torch_function__`."""
     if real.__module__ not in torch_calls.PYTHON_MODULES or real.__name__ == "__torch_function__":
         return False
     return overrides.overriders_of(trace, args, kwargs) is not None
@@ -128,7 +143,8 @@ def call_marked(
 
 
 def wrapper_of(target: FunctionValue) -> Callable[..., Value | None] | None:
-    """The way past PyTorch's decorator that keeps functions from its own compiler."""
+    """A way past `torch._disable_dynamo`, PyTorch's decorator that keeps functions from its own
+    compiler: it calls the function inside the wrapper. None for other functions."""
     if target.code is not DYNAMO_DISABLED:
         return None
 
@@ -144,7 +160,8 @@ def wrapper_of(target: FunctionValue) -> Callable[..., Value | None] | None:
 def bind(
     trace: Trace, target: FunctionValue, args: list[Value], kwargs: dict[str, Value]
 ) -> dict[str, Value]:
-    """Arguments to parameters."""
+    """The variables of a called function: arguments bound to parameters as Python does, with
+    `*args`, `**kwargs` and defaults. Raises the program's TypeError where they don't fit."""
     code = target.code
     names = code.co_varnames
     count, keyword_only = code.co_argcount, code.co_kwonlyargcount
@@ -168,7 +185,8 @@ def bind(
 def _refuse(
     trace: Trace, target: FunctionValue, args: list[Value], kwargs: dict[str, Value]
 ) -> NoReturn:
-    """The arguments do not fit: a function of the same signature, which does nothing, tells how."""
+    """Raise the TypeError for arguments that don't fit: call a stub, which has the signature of the
+    function and does nothing."""
     code = target.code
     empty = nothing.__code__
     stub = code.replace(
@@ -215,12 +233,14 @@ def _bind_keywords(
 
 
 def _bind_defaults(trace: Trace, target: FunctionValue, variables: dict[str, Value]) -> bool:
-    """Whether every parameter has a value, if need be its default."""
+    """Fill parameters without an argument from the defaults; whether every parameter has a value
+    then."""
     code = target.code
     count = code.co_argcount
     positional = code.co_varnames[:count]
     if any(name not in variables for name in positional):
         defaults = target.default_values(trace)
+        # Defaults belong to the last parameters. `setdefault` leaves those that have an argument.
         for name, value in zip(reversed(positional), reversed(defaults), strict=False):
             variables.setdefault(name, value)
     keyword_only = code.co_varnames[count : count + code.co_kwonlyargcount]
@@ -235,7 +255,8 @@ def _bind_defaults(trace: Trace, target: FunctionValue, variables: dict[str, Val
 def run_handler(
     trace: Trace, handler: Any, target: Value, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """Call a handler. Arguments that its signature refuses are an error of the program."""
+    """Call a handler of `library`. Its Python signature is that of the function it stands for, so
+    arguments that it refuses are an error of the program."""
     try:
         return handler(trace, *args, **kwargs)
     except TypeError as error:
@@ -248,7 +269,8 @@ def run_handler(
 
 
 def _is_refused(traceback: types.TracebackType) -> bool:
-    """Whether the handler did not even begin; some are called by a lambda."""
+    """Whether a TypeError came from the call of the handler itself, before any line of it ran. Some
+    handlers are called by a lambda, which adds one frame."""
     inner = traceback.tb_next
     by_lambda = inner is not None and inner.tb_frame.f_code.co_name == "<lambda>"
     return inner is None or (by_lambda and inner.tb_next is None)
@@ -268,7 +290,8 @@ _ASKED_CLASSES = frozenset(
 
 
 def _is_asked(target: Value) -> Any:
-    """The real C function or method behind a value, where it may be called to see what it says."""
+    """The real C function or method behind a value, if it has no effects but on its arguments, so
+    that it may be called for its error message. None for others."""
     if isinstance(target, BuiltinMethod):
         return target.descriptor if target.owner in _ASKED_CLASSES else None
     real = target.value if isinstance(target, Const) else None
@@ -285,8 +308,13 @@ def _is_asked(target: Value) -> Any:
 
 
 def _ask_python(trace: Trace, target: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
-    """Have Python make the error for arguments that are too many, too few or have other names. It
-    looks at those first, so that an argument of which not all is known may be any object."""
+    """Raise the error that Python has for these arguments, if they are too many, too few, or have
+    other names.
+
+    The real C function is called for that. It checks the shape of the call first, so an argument
+    that is not known completely may be any object. Returns where the call succeeds or fails in
+    another way.
+    """
     real = _is_asked(target)
     if real is None:
         return
@@ -305,6 +333,7 @@ def _ask_python(trace: Trace, target: Value, args: list[Value], kwargs: dict[str
 
 
 def _stand_in(trace: Trace, value: Value) -> Any:
+    """The real object of an argument, or any object where that isn't known."""
     try:
         return known_object(value, trace)
     except NotConstant:
@@ -567,7 +596,8 @@ def call_compiled(
     kwargs: dict[str, Value],
     direct: bool,
 ) -> Value:
-    """What is followed as part of another function keeps the promise of `fullgraph=True`."""
+    """Call a compiled function from a function that is captured: it is followed as part of the
+    latter. The promise of its `fullgraph=True` holds inside."""
     before = trace.error_on_break
     trace.error_on_break = before or target.fullgraph
     try:

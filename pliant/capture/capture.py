@@ -1,4 +1,18 @@
-"""Capture of one call: from a function and its arguments to a `Captured` and its `Bindings`."""
+"""Capture of one call: symbolic execution of a function's bytecode, from its start to a `Captured`.
+
+A capture is a loop of attempts. Each attempt follows the function from its first instruction, on
+values instead of objects, and ends in one of three ways:
+
+- It returns, raises or breaks the graph: `Finisher` writes the residual code and makes the result.
+- It raises `Restart(step, cause)`: a break is needed at an earlier instruction. The next attempt
+  breaks there.
+- It raises `NotCaptured`: there is no place for a break, and the function runs as it is.
+
+(A fourth is rare: `StartOver`, when an input has changed its kind on the way.)
+
+Starting over is safe because an attempt leaves the user's objects alone, and it leads to the same
+place because symbolic execution is deterministic: instruction number 731 is the same one each time.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +63,7 @@ class NotCaptured(Exception):
 
 
 class Ended(Exception):
-    """A graph break ended the capture; this is its product."""
+    """A graph break ended the capture. `result` is what was captured up to it."""
 
     def __init__(self, result: Result) -> None:
         super().__init__()
@@ -64,13 +78,15 @@ def capture(
     dynamic: Dynamic | None = None,
     keeps_dead_graphs: bool = False,
 ) -> tuple[Captured, Bindings]:
-    """Follow `function` called with `values` for its parameters, in order of its signature.
+    """Capture `function`, called with `values` (one for each parameter, in order of its signature).
 
-    `dynamic` says which inputs are symbols rather than constants. `keeps_dead_graphs`: a graph that
-    computes nothing that is needed is made too.
+    `dynamic` says which inputs become symbols. With `keeps_dead_graphs`, a graph is called even if
+    nothing needs its results. Raises `NotCaptured` if the function has to run as it is, and
+    `GraphBreakError` for a graph break under `fullgraph`.
     """
     dynamic = dynamic or Dynamic()
     fill_late()
+    # By the number of the instruction: the breaks that earlier attempts have asked for.
     break_at: dict[int, Break] = {}
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
@@ -96,12 +112,14 @@ def capture(
 
 
 def without_overrides() -> Any:
-    """The program's `__torch_function__` must not run for what capture itself asks of tensors."""
+    """A context in which the program's `__torch_function__` doesn't run: capture itself asks
+    tensors for their metadata, and that is no call of the program."""
     return torch._C.DisableTorchFunction()
 
 
 def follow(attempt: Attempt) -> Result:
-    """One attempt. The caller restores the state of the thread that this changes."""
+    """Run one attempt. It changes state of the thread (the recursion limit, hooks, modes), which
+    the caller restores: `isolated` does so even if the attempt is interrupted."""
     # Following one call of the program takes several Python calls.
     sys.setrecursionlimit(sys.getrecursionlimit() * FRAMES_PER_CALL)
     # Fakes must not reach the program's hooks on tensors that autograd saves.
@@ -136,6 +154,7 @@ class Attempt:
         begin_overrides(self.trace, self.state)
 
     def run(self) -> Result:
+        """Follow the function to its end or to a graph break, and return what was captured."""
         frame = self._root_frame()
         try:
             return self._follow(frame)
@@ -156,6 +175,8 @@ class Attempt:
         return self._finisher().returned(result)
 
     def _root_frame(self) -> Frame:
+        """The frame of the compiled function itself: its parameters as `Unread` values, its cells
+        by identity."""
         code = self.function.__code__
         names = getattr(self.function, "argument_names", None)
         stars = code.co_argcount + code.co_kwonlyargcount  # *args and **kwargs come last
@@ -174,6 +195,8 @@ class Attempt:
         return Frame(code, self.function.__globals__, {**variables}, cells)
 
     def _finisher(self) -> Finisher:
+        """What writes the residual code. Some breaks are known only at the end: an assertion in the
+        graph that can't be undone has to be a break instead. Then the attempt is given up here."""
         breaks = self.trace.graph_effects.breaks
         if breaks:
             raise Restart(*breaks[0])
@@ -183,6 +206,8 @@ class Attempt:
     def on_break(self, trace: Trace, frame: Frame, cause: Break) -> NoReturn:
         """End the graph at the present instruction, or at the call that led to it."""
         frames = list(trace.frames)
+        # 1. Breaks that the user has forbidden. A call that stands for plain Python code
+        # (`inlinable`) is first followed as such: it may not break at all then.
         if (self.fullgraph or trace.error_on_break) and cause.code not in HARMLESS:
             for caller, inner in pairwise(frames):
                 if not inner.direct and caller.step in trace.inlinable:  # which may do without
@@ -190,6 +215,7 @@ class Attempt:
             # The error that a question about data makes says more than a general one: it has the
             # remedy.
             raise cause.error or refused(cause, frames, self.fullgraph)
+        # 2. Causes that concern a whole function: it is left to Python at the call in its caller.
         if cause.code == "skipped-frame":
             if len(frames) == 1:
                 raise NotCaptured(cause)
@@ -197,8 +223,9 @@ class Attempt:
             raise Restart(frames[-2].step, Break("user", cause.what, trace.stack()))
         if cause.code == "too-long" and frame.step not in trace.break_at:
             leave_loop(frames, cause.at(trace.stack()))
-        # Residual code can resume a frame only if a call instruction led to it: not the body of a
-        # generator, nor a function that C code called. The break moves out to the call of that.
+        # 3. Residual code can resume a frame only if a call instruction led to it: not the body of
+        # a generator, nor a function that C code called (the key function of `sorted`). The break
+        # moves out to the call in the innermost frame that can be resumed.
         for depth, inner in enumerate(frames):
             if depth and (inner.generator or not inner.direct):
                 while depth and frames[depth - 1].finished:  # it is giving up its variables
@@ -213,16 +240,20 @@ class Attempt:
             # alone.
             specialise([tensor.fake for tensor in trace.tensors.values() if tensor.source])
         if trace.changes != frame.changes:
-            # The instruction is half done: an iterator has moved, or something is written. A break
-            # is a rollback to before the instruction, so follow again and break there.
+            # 4. The instruction is half done: an iterator has moved, or something is written. A
+            # break is a rollback to before the instruction. Values have no undo log, so the next
+            # attempt stops in front of it.
             raise Restart(frame.step, cause)
         raise Ended(self._finisher().broke(frames, cause))
 
 
 def leave_loop(frames: list[Frame], cause: Break) -> NoReturn:
-    """Leave the function whose loop is too long to Python: the innermost one that has had most of
-    the instructions. A break where the loop is now would give the backend a graph of that length,
-    and resume in the loop, to make the next one."""
+    """Leave the function whose loop is too long to Python.
+
+    That function is the innermost one in which more than half of all instructions were followed:
+    its caller breaks at the call. A break inside the loop would give the backend a graph of that
+    length, and the resume function would start in the loop and build the next one.
+    """
     last = frames[-1].step
     for caller, inner in reversed(list(pairwise(frames))):
         if last - inner.first_step > last // 2:

@@ -4,6 +4,15 @@ A capture ends in one of three ways: the function returned, it raised, or the gr
 the residual code calls the graph and replays the effects; then it returns, raises, or runs the
 operation that could not be captured and goes on in resume functions, one for each frame that was
 being followed.
+
+    def f_residual(x):                       # made of:
+        sin, = graph_of_f(x)                 #   _graph_call
+        seen.append(sin)                     #   _begin: effects
+        result = save(sin, 'y.pt')           #   the operation that broke the graph
+        return resume_f_8.tail(result, sin)  #   _exits
+
+The lines behind the call of the graph are written first. They decide which results the graph has to
+return, so `_finish` makes the graph last, and puts its call in front.
 """
 
 from __future__ import annotations
@@ -62,12 +71,15 @@ class Finisher:
     # ---- the three ends
 
     def returned(self, value: Value) -> Result:
+        """The function returned `value`."""
         self._begin([value])
         self.emit.line(f"return {self.emit.expression(value)}")
         return self._finish()
 
     def raised(self, exception: Value) -> Result:
-        """Its traceback is made where it is raised, its chain is what the program made it."""
+        """The function raised `exception`. Its traceback is made when residual code raises it, with
+        the user's lines (`trail`); `__context__` and `__cause__` are those that the program gave
+        it."""
         trail: tuple[Position, ...] = ()
         chained = False
         if isinstance(exception, ExceptionValue):
@@ -81,7 +93,8 @@ class Finisher:
         return self._finish()
 
     def broke(self, frames: list[Frame], cause: Break) -> Result:
-        """Break at the present instruction of the innermost of `frames`."""
+        """The graph broke at the present instruction of the innermost of `frames`, which are all
+        frames being followed, outermost first."""
         # A frame of a Python equivalent that would only return the result needs no resume function.
         # The user must not see lines of pliant in a report, nor pay for a call that does nothing.
         outer = [f for f in frames[:-1] if not (f.internal and _only_returns(f))]
@@ -124,8 +137,9 @@ class Finisher:
     # ---- breaks
 
     def _handler(self, frames: list[Frame]) -> tuple[int, str, str] | None:
-        """Where the operation may raise and the program handles that: the depth of the frame that
-        does, the name of the exception, and the call that enters the innermost handler."""
+        """How an exception of the operation reaches a handler of the program, if one of the frames
+        has one: the depth of that frame, a name for the exception, and the call that enters the
+        handler."""
         # The innermost handler wins, as in Python. An outer one may be reached from there.
         for depth in reversed(range(len(frames))):
             frame = frames[depth]
@@ -144,7 +158,8 @@ class Finisher:
         stack: tuple[Position, ...],
         handled: str | None,
     ) -> None:
-        """Run the operation, and if it stands in an `except` block, as part of such a block."""
+        """Write the operation. If an exception is being handled there, it runs inside an `except`
+        block of its own, so that `sys.exception()` and a bare `raise` in it work."""
         if handled is None or not operation.text:
             self._write(operation, stack)
             return
@@ -183,6 +198,8 @@ class Finisher:
         error: str,
         call: str,
     ) -> None:
+        """Write the operation in a `try` whose `except` resumes in the program's handler. Its
+        traceback begins at `depth`, the frame that has the handler."""
         self.emit.line("try:")
         self.emit.indent(1)
         self._run(operation, stack[depth:], handled)
@@ -192,7 +209,8 @@ class Finisher:
         self.emit.line(f"    {call}")
 
     def _exits(self, frames: list[Frame], operation: residual_ops.ResidualOperation) -> list[str]:
-        """The lines that go on behind the operation."""
+        """The lines after the operation: one call of a resume function for each way in which the
+        instruction can go on (both ways of a branch, the end and the next round of a loop)."""
         frame = frames[-1]
         below = frame.stack[: len(frame.stack) - operation.pops]
         lines = []
@@ -204,13 +222,16 @@ class Finisher:
     def _resume(
         self, outer: list[Frame], frame: Frame, index: int, stack: list[Value | str]
     ) -> str:
-        """`return resume(...)`: continue `frame` at `index`, then its callers."""
+        """The statement that continues `frame` at instruction `index` with `stack`, and afterwards
+        its callers `outer`, each behind the call in which it waits."""
         # Only the outermost resume function is entered through pliant. It calls the inner ones
         # itself, so they are followed as part of it, and may become one graph with it.
         eager = self.broken is not None and self.broken.code == "rest-of-frame"
         compiled = not outer and not eager
         name, arguments = self._target(frame, index, stack, None, (), compiled, eager)
         inside: tuple[str, ...] = ()
+        # From the inside out: each caller's resume function gets the inner call as arguments
+        # (a function and what to call it with), makes it, and goes on with its result.
         for number, caller in reversed(list(enumerate(outer))):
             pops = caller.operands
             below: list[Value | str] = list(caller.stack[: len(caller.stack) - pops])
@@ -244,7 +265,8 @@ class Finisher:
     # ---- common parts
 
     def _begin(self, roots: list[Value]) -> None:
-        """Replay the effects. The graph's call is put before them at the end."""
+        """Plan what `roots` need, and write the replay of all effects. The call of the graph is put
+        in front of these lines at the end."""
         # `plan` counts how often each value is needed: what is used twice gets a variable.
         changed = [value for value, _ in self.trace.effects.values()]
         self.emit.plan([*roots, *[child for value in changed for child in value.children()]])
@@ -253,7 +275,8 @@ class Finisher:
             value.replay(self.emit, before)
 
     def _mark(self, stack: tuple[Position, ...]) -> None:
-        """The next line runs code of the user: remember whose line it is."""
+        """Note that the next line runs code of the user, with `stack` as its position for
+        tracebacks."""
         self.where[len(self.emit.lines)] = stack
 
     def _finish(self) -> Result:
@@ -317,6 +340,8 @@ class Finisher:
         return captured, bindings
 
     def _finish_graph(self, name: str) -> fx.GraphModule | None:
+        """The graph with the results that the residual code asked for; None if nothing needs a
+        graph."""
         trace = self.trace
         graph = trace.graph.finish(
             name,
@@ -338,7 +363,8 @@ class Finisher:
         return [f"    {setter}({enabled})"]
 
     def _graph_call(self, graph_name: str) -> list[str]:
-        """The lines that call the graph, and save what it writes where a failure has to undo it."""
+        """The lines that call the graph. Where a failure has to be undone, they first save what the
+        graph writes to."""
         emit, trace = self.emit, self.trace
         inputs = [self._graph_input(entry) for entry in trace.graph.inputs]
         if trace.overrides.outer_modes or self.state.function_modes:  # the program was asked before
@@ -367,16 +393,17 @@ RETURNS_TOP = frozenset(op for op in opcodes_with(Role.RETURNS) if OPCODES[op].p
 
 
 def _follows_from_earlier_break(frame: Frame, cause: Break) -> bool:
-    """Whether a loop in which the graph broke goes on over an iterator that is a real one since
-    then. Reporting it would not help the user."""
+    """Whether this break is only a consequence of an earlier one: the graph broke in a `for` loop,
+    so the resumed loop goes over a real iterator, which capture can't follow. Reporting it would
+    not help the user."""
     source = frame.stack[-1].source if frame.stack else None
     handed_over = isinstance(source, Local) and source.name.startswith(HANDED_OVER)
     return cause.code == "outside-iterator" and frame.instruction.op in ITERATES and handed_over
 
 
 def _ending_before(node: fx.Node, step: int) -> Restart:
-    """The graph ends where PyTorch refuses a call: everything before it has happened when eager
-    PyTorch makes the error, and nothing behind it."""
+    """The restart that ends the graph in front of a call that PyTorch refuses: everything before it
+    has happened when eager PyTorch raises the error, and nothing after it."""
     description = f"{node.name}, which PyTorch refuses"
     return Restart(step, Break("operation-raises", description, node.meta["stack"]))
 
@@ -389,12 +416,15 @@ def _only_returns(frame: Frame) -> bool:
 
 
 def _several_ways(frames: list[Frame]) -> bool:
+    """Whether control can go on in more than one way after the present instruction: it jumps, or a
+    handler of the program may take over."""
     return frames[-1].instruction.op in JUMPS or any(
         frame.decoded.handler(frame.index) is not None for frame in frames
     )
 
 
 def _live_values(frames: Items[Frame]) -> list[Value]:
+    """All values that the frames hold: stacks, local variables, cells."""
     live: list[Value] = []
     for frame in frames:
         live += [value for value in frame.stack if not isinstance(value, Null)]

@@ -1,5 +1,5 @@
-"""The state of one function being followed: variables, stack, position. Plain data, so that it
-could be copied. Only the interpreter writes to it."""
+"""The state of one function being followed: variables, stack, position. Plain data: only the
+interpreter and the handlers of opcodes write to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from pliant.capture.values.objects import Cell
 
 
 class Frame:
-    """One activation of a Python function."""
+    """One activation of a Python function.
+
+    `variables` are the parameters and later all local variables, `closure` the cells of the free
+    variables in the order of `co_freevars`. `function` is the value that was called, if there is
+    one.
+    """
 
     __slots__ = (
         "builtins", "cells", "changes", "code", "decoded", "direct", "finished", "first_step",
@@ -37,6 +42,7 @@ class Frame:
         self.decoded: Decoded = decode(code)
         self.instructions = self.decoded.instructions
         self.globals = namespace
+        # CPython takes either: a module in `__main__`, its dictionary elsewhere.
         self.builtins: dict[str, Any] = namespace.get("__builtins__", vars(builtins))
         if isinstance(self.builtins, types.ModuleType):
             self.builtins = vars(self.builtins)
@@ -65,11 +71,11 @@ class Frame:
 
     @property
     def operands(self) -> int:
-        """How many values of the stack the instruction takes."""
+        """How many entries of the stack the present instruction takes."""
         ins = self.instruction
         pops = OPCODES[ins.op].pops
         return pops if isinstance(pops, int) else pops(ins.arg or 0)
 
     def position(self) -> Position:
-        """The user's line that is being followed."""
+        """The line of the user's program that the present instruction belongs to."""
         return self.decoded.position(self.index)

@@ -1,7 +1,11 @@
-"""The loop that follows bytecode: takes operands, asks the opcode's handler, puts back the results.
+"""The symbolic interpreter's loop: takes operands, calls the opcode's handler, pushes the results.
 
 Handlers never touch the stack. The operands stay on it until the handler has returned, so that a
-graph break leaves the frame exactly as it was before the instruction.
+graph break finds the frame as it was before the instruction, without any rollback.
+
+For `BINARY_OP +` with `[…, x, y]` on the stack, `_step` reads `x` and `y` (so that lazy values
+become known, with guards), calls the handler as `run(trace, frame, instruction, x, y)`, and
+replaces the two entries by the value that it returns.
 """
 
 from __future__ import annotations
@@ -23,8 +27,12 @@ Result = Value | tuple[Value, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Opcode:
-    """How an instruction is followed. `run(trace, frame, instruction, *operands)` gives what is
-    pushed: one value, several, or None for nothing. Where to go on is `frame.next`."""
+    """How an instruction is followed.
+
+    `run(trace, frame, instruction, *operands)` returns what is pushed: one value, several, or None
+    for nothing. A handler that jumps sets `frame.next`. `pops` is the number of operands, or a
+    function from the instruction's argument to it.
+    """
 
     run: Callable[..., Result]
     pops: int | Callable[[int], int]
@@ -58,9 +66,15 @@ def opcode(*names: str, lazy: bool = False) -> Callable[[Any], Any]:
 
 
 def run_frame(trace: Trace, frame: Frame) -> Value:
-    """Follow `frame` until it returns (or, of a generator, yields)."""
+    """Follow `frame` until it returns or, for a generator, until it yields; the value that comes
+    out.
+
+    Exceptions of the program (`Raised`) go to the handler that covers the instruction, or leave the
+    frame. Breaks, and questions that can't be answered, end in `on_break`.
+    """
     # The frame of a generator comes here again after each yield.
     frame.returned = None
+    # It stays the same activation then, with the number it got first.
     if not frame.number:
         frame.number = next(trace.graph.call_numbers)
     frame.first_step = trace.steps
@@ -80,6 +94,8 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
                 trace.on_break(frame, Break("data-dependent-number", error.what, error=error))
             except NotConstant:
                 trace.on_break(frame, Break("not-constant", "a value that is not known here"))
+        # Only generators with cleanup need to know which references are gone, so most programs skip
+        # this.
         if trace.suspended:
             _drop_variables(trace, frame)
         return frame.returned
@@ -88,7 +104,8 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
 
 
 def _drop_variables(trace: Trace, frame: Frame) -> None:
-    """A frame that returns gives up its variables. What it returns stays."""
+    """Tell the values of a finished frame's variables that a reference to them is gone: a generator
+    that only this frame had runs its `finally` now. The value returned is still referred to."""
     assert frame.returned is not None
     if frame.finished:
         variables = [*frame.locals.values(), *(cell.contents for cell in frame.cells.values())]
@@ -99,6 +116,7 @@ def _drop_variables(trace: Trace, frame: Frame) -> None:
 
 
 def _step(trace: Trace, frame: Frame) -> None:
+    """Follow one instruction: break if an earlier attempt asked for it, else run its handler."""
     instruction = frame.instructions[frame.index]
     handler = HANDLERS[instruction.op]
     # Steps are numbered over all frames. A capture is deterministic, so a number names the same
@@ -107,6 +125,7 @@ def _step(trace: Trace, frame: Frame) -> None:
     frame.changes = trace.changes  # to see at a break whether the instruction had begun to act
     if frame.step in trace.break_at and trace.break_at[frame.step] not in NO_BREAKS:
         raise trace.break_at[frame.step]
+    # Not at every step: this function is where capture spends much of its time.
     if not frame.step % STEPS_BETWEEN_CHECKS:
         _check_length(trace)
     pops = handler.pops
@@ -130,11 +149,14 @@ def _step(trace: Trace, frame: Frame) -> None:
             stack.extend(result)
         else:
             stack.append(result)  # type: ignore[arg-type]
+    # A frame that has returned stays at its return; a generator goes on behind its yield.
     if not frame.finished:
         frame.index = frame.next
 
 
 def _check_length(trace: Trace) -> None:
+    """Break where capture would run for minutes: a loop without an end of its own, or a very long
+    graph."""
     operations = len(trace.graph.graph.nodes)
     if operations > MOST_OPERATIONS:
         raise Break("too-long", f"a graph of more than {MOST_OPERATIONS:,} operations")
@@ -164,7 +186,9 @@ def current_exception(trace: Trace) -> Value | None:
 
 
 def enter_handler(trace: Trace, frame: Frame, exception: Value) -> bool:
-    """Continue `frame` at the handler that covers its present instruction, if there is one."""
+    """Move `frame` to the handler that covers its instruction, as CPython does: look it up in the
+    exception table, cut the stack to the handler's depth, and push the exception. False: there is
+    none."""
     entry = frame.decoded.handler(frame.index)
     if entry is None:
         return False
@@ -172,7 +196,8 @@ def enter_handler(trace: Trace, frame: Frame, exception: Value) -> bool:
     del frame.stack[entry.depth :]
     for value in given_up:
         value.dropped(trace)
-    # RERAISE takes it, to give the exception the line on which it was first raised.
+    # `lasti` of the exception table: the offset of the instruction that raised. RERAISE takes it,
+    # to give the exception the line on which it was first raised.
     if entry.lasti:
         frame.stack.append(Const(frame.instruction.offset))
     frame.stack.append(exception)

@@ -2,8 +2,17 @@
 
 The emitter writes the body of a function whose parameters are objects found by the guards
 (`slots`). It calls the graph, replays effects on the user's objects, and makes the objects that the
-function returns or that the rest of it needs. Objects met twice are made once, so that `a is b`
-stays true.
+function returns or that the rest of it needs.
+
+The one idea is sharing: an object that is needed twice is made once and gets a variable, so that `a
+is b` stays true. So it takes two passes: `plan` counts how often each value is needed and finds
+cycles, then `expression` writes each value, in place or as a variable. For `y = [x.sin()]; return
+y, y`:
+
+    def f_residual(x):
+        sin, = graph_of_f(x)
+        list_ = [sin]             # needed twice: a variable
+        return (list_, list_)
 """
 
 from __future__ import annotations
@@ -45,7 +54,8 @@ from pliant.guards.source import (
 )
 
 LITERALS = (int, str, bytes, bool, type(None), type(...))
-MOST_LEVELS = 24
+MOST_LEVELS = 24  # of objects within objects in one expression
+# Objects whose parts may refer to them: made empty, given a name, then filled.
 TWO_STEPS = (Instance, FunctionValue, Cell, ExceptionValue)
 
 
@@ -84,8 +94,13 @@ class Emitter:
             self._visit(root, set())
 
     def _visit(self, root: Value, path: set[int]) -> None:
-        """Without recursion: containers may be nested deeper than Python's stack is."""
-        # An explicit stack. A value is pushed a second time, with its children, to be measured
+        """Count the uses of `root` and of everything it is made of. `path` are the ids of the
+        values on the way from the root: meeting one of them again is a cycle.
+
+        An explicit stack replaces recursion: containers may be nested deeper than Python's stack
+        is.
+        """
+        # Depth-first search. A value is pushed a second time, with its children, to be measured
         # after them.
         staged: list[Value] = []
         waiting: list[tuple[Value, list[Value] | None]] = [(root, None)]
@@ -117,8 +132,9 @@ class Emitter:
             self._staged[id(root)] = staged
 
     def _measure(self, value: Value, children: list[Value], staged: list[Value]) -> None:
-        """Give an object a name of its own every so many levels: Python's parser has a limit on
-        nesting, and `expression` recurses."""
+        """Note the height of a value above its parts that have names. At `MOST_LEVELS` it counts as
+        used twice, which gives it a name: Python's parser limits nesting, and `expression`
+        recurses."""
         height = 1 + max([self._heights.get(id(child), 0) for child in children], default=0)
         if height > MOST_LEVELS:
             self._counts[id(value)] += 1
@@ -127,7 +143,8 @@ class Emitter:
         self._heights[id(value)] = height
 
     def _visit_temporaries(self, value: Value, path: set[int]) -> Value:
-        """Classes made during the capture are needed by their instances."""
+        """What stands for `value` among the objects of this capture. An instance of a class that
+        was made during the capture needs that class too, so it is visited first."""
         if isinstance(value, Unread):
             value = self.placeholder_value(value.real) or value
         if isinstance(value, Const):
@@ -150,7 +167,7 @@ class Emitter:
         self._indent = " " * (len(self._indent) + 4 * by)
 
     def fresh(self, wish: str) -> str:
-        """A variable name not used yet, as near to `wish` as possible."""
+        """A variable name that is not taken, as near to `wish` as possible: `x`, then `x_2`."""
         # Names come from the program and from paths: `<lambda>`, `L['x'].weight`.
         base = re.sub(r"\W+", "_", wish).strip("_") or "value"
         if base[0].isdigit() or keyword.iskeyword(base) or base in vars(builtins):
@@ -166,7 +183,8 @@ class Emitter:
     # ---- expressions
 
     def expression(self, value: Value) -> str:
-        """Source for the object that `value` is: found, made before, or made now."""
+        """Source for the object of `value`: a parameter, a variable that has it, or a display that
+        makes it. May write lines before."""
         if type(value) is Item:
             return value.rebuild(self) if value.known is None else self.expression(value.known)
         if self.temporaries and isinstance(value, Unread):
@@ -178,6 +196,7 @@ class Emitter:
         known_name = self._made.get(id(value))
         if known_name is not None:
             return known_name
+        # Deep structures: the parts that get names, innermost first.
         for inner in self._staged.pop(id(value), ()):
             if inner is not value:
                 self.expression(inner)
@@ -202,8 +221,12 @@ class Emitter:
         return name
 
     def _in_two_steps(self, value: Value, name: str) -> None:
-        """Make an object, then complete it. A function needs its cells, which may hold the function
-        itself: they are filled when it exists."""
+        """Make an object under `name`, then complete it.
+
+        A function needs its cells, and a cell may hold the function itself. So while a function is
+        written (`_open`), its cells are made empty, and they are filled once all of these functions
+        exist.
+        """
         opens = isinstance(value, FunctionValue)
         self._open += opens
         text = value.rebuild(self)
@@ -219,13 +242,13 @@ class Emitter:
             cell.fill(self, cell_name)
 
     def operand(self, value: Value) -> str:
-        """The same, where an operator or a dot follows: `-1 ** x` is -(1 ** x), and `1.real` is no
-        Python."""
+        """As `expression`, in parentheses where an operator or a dot may follow: `-1 ** x` would be
+        `-(1 ** x)`, and `1.real` is a syntax error."""
         text = self.expression(value)
         return f"({text})" if text[0] == "-" or text[0].isdigit() else text
 
     def assign_name(self, value: Value, wish: str) -> str:
-        """An expression that can be repeated: a variable or a literal."""
+        """A variable or a literal for the value: an expression that may be written twice."""
         text = self.expression(value)
         if text.isidentifier():
             return text
@@ -234,7 +257,8 @@ class Emitter:
         return name
 
     def slot(self, source: Source) -> str:
-        """The parameter that brings the object at `source`."""
+        """The parameter that brings the object at `source`. Objects that are always the same one
+        are bound in the namespace instead."""
         if isinstance(source, Fixed):
             return self._same_object(source.value)
         if isinstance(source, DrawnNumber):
@@ -301,7 +325,8 @@ class Emitter:
         return name
 
     def helper(self, name: str) -> str:
-        """A name that residual code uses by itself."""
+        """The name of a function in `residual_helpers`, bound in the namespace of the residual
+        code."""
         self.namespace[name] = HELPERS[name]
         self._taken.add(name)
         return name
@@ -368,6 +393,8 @@ class Emitter:
         return f"{name}({{{inner}}})"
 
     def key(self, key: Any) -> str:
+        """A key of a dictionary as source. Keys are Python objects already, but for those found by
+        identity."""
         if isinstance(key, ById):
             return self.expression(key.value)
         if type(key) is tuple:
@@ -411,7 +438,8 @@ def _slot_name(source: Source) -> str:
 
 
 def _dotted_name(real: Any) -> str | None:
-    """How a user would write a well-known object: `torch.float32`, `len`, `operator.add`."""
+    """How a user would write a well-known object: `torch.float32`, `len`, `operator.add`. None if
+    no name of PyTorch or of the standard library leads to it."""
     if isinstance(real, types.ModuleType):
         is_top_module = sys.modules.get(real.__name__) is real and "." not in real.__name__
         return real.__name__ if is_top_module else None

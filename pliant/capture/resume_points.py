@@ -29,18 +29,21 @@ def resume_point_of(
     stack: list[Value | str],
     inner: list[str] | None = None,
 ) -> tuple[ResumePoint, list[str]]:
-    """Where `frame` continues, and the arguments of the function that continues it there.
+    """Where `frame` continues, and the arguments (as source) of the function that continues it
+    there.
 
-    `stack` may hold names of residual variables in place of values. `inner` is a call to make
-    first: the function and its arguments.
+    `index` is the instruction to continue at, `stack` what is on the stack then; names of residual
+    variables may stand in for values. `inner` is a call to make first, whose result is pushed: a
+    function and its arguments. Only variables that are live at `index` are passed.
     """
     decoded = decode(frame.code)
     live = decoded.live_before(index)
     if inner is not None:
         live |= decoded.live_before(frame.index)  # a handler around the call may need more
     elif frame.generator:
+        # `throw` and `close` raise at the yield itself, whose handlers may need more too.
         live |= decoded.live_before(index - 1)
-    # Dead to the program, but dropping it here would be seen.
+    # Dead variables are dropped early, but where dropping them has an effect that would be seen.
     live |= {name for name, value in frame.locals.items() if closes(value)}
     if not READ_VARIABLES.isdisjoint(frame.code.co_names):
         live |= set(frame.locals)
@@ -60,8 +63,8 @@ def resume_point_of(
 
 
 def closes(value: Value) -> bool:
-    """Whether dropping the object runs code or a weak reference notices: then it must live as long
-    as its variable does."""
+    """Whether dropping the object has an effect: it runs code (a generator's `finally`), or a weak
+    reference notices. Then the object must live as long as its variable does."""
     if isinstance(value, Lazy) and value.seen is not None:
         value = value.seen
     if isinstance(value, Instance) and value.watched:
@@ -74,7 +77,8 @@ def closes(value: Value) -> bool:
 
 
 def _is_plain_object(real: Any) -> bool:
-    """Modules and tensors have weak references that are not the program's own."""
+    """Whether weak references to the object can only be the program's own. PyTorch makes some to
+    modules, tensors and classes."""
     return is_python_class(type(real)) and not isinstance(real, type | Module | Tensor)
 
 
@@ -91,7 +95,8 @@ def _stack_argument(emit: Emitter, item: Value | str) -> str:
 
 
 def generator_source(emit: Emitter, generator: GeneratorValue) -> str:
-    """An expression for a real generator in the state of `generator`."""
+    """An expression for a real generator in the state of `generator`: finished, not started, or
+    suspended at a `yield`, which takes a resume function that starts there."""
     frame = generator.frame
     if frame.finished:
         return emit.helper("finished_generator") + "()"
@@ -107,13 +112,15 @@ def generator_source(emit: Emitter, generator: GeneratorValue) -> str:
 
 
 def _unstarted(emit: Emitter, frame: Frame) -> str:
-    """Call the generator function: its frame holds nothing but the arguments."""
+    """An expression that calls the generator function again: until the first `next` the frame holds
+    nothing but its arguments."""
     assert frame.function is not None
     code = frame.code
     positional = code.co_varnames[: code.co_argcount]
     keyword_only = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
     arguments = [emit.expression(frame.locals[name]) for name in positional]
     rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount :]
+    # CO_VARARGS and CO_VARKEYWORDS. Keywords go between the two in a call.
     stars = ["*"] * bool(code.co_flags & 0x04) + ["**"] * bool(code.co_flags & 0x08)
     extra = [
         f"{star}{emit.expression(frame.locals[name])}"

@@ -58,7 +58,9 @@ class Restart(Exception):
 
 
 class StartOver(Exception):
-    """Follow the program again from its start: an object from outside has been completed."""
+    """Follow the program again from its start: an object from outside has been completed (such as a
+    lazy module, whose parameters exist only after its first call), so that earlier assumptions are
+    wrong."""
 
 
 # In place of a break: the call is followed as a plain call of Python code, so that it can break in
@@ -140,7 +142,8 @@ class Trace:
     # ---- objects from outside
 
     def read(self, value: Value) -> Value:
-        """Look at `value`: an object from outside becomes what it is, with guards."""
+        """Look at `value`: an object from outside becomes what it is, with guards. Any other value
+        is returned as it is."""
         if not isinstance(value, Lazy):
             return value
         seen = value.seen
@@ -153,10 +156,13 @@ class Trace:
         return self._wrap(self, real, source)
 
     def known(self, real: Any, source: Source) -> Value | None:
-        """The value of an object met before by another path; assumes that the paths meet again."""
+        """The value of an object that was met before by another path, or None. It holds only where
+        both paths lead to one object again, which becomes a guard."""
         entry = self._known.get(id(real)) or self.placeholders.entry(real)
         if entry is None:
             return None
+        # `f(a, b)` called as `f(x, x)`: one value, and a guard that `a` and `b` are the same
+        # object.
         value = entry[1]
         if (
             value.source is not None
@@ -184,15 +190,16 @@ class Trace:
         return [value for _, value in self._known.values()]
 
     def pinned(self, real: Any, source: Source) -> Value:
-        """An item of an immutable object whose identity is already assumed: plain ones are
-        certain."""
+        """The value of an item of an immutable object whose identity is already guarded. Plain
+        constants need no further guard; other objects are read when they are used."""
         placeholder_value = self.placeholders.value_of(real) if self.placeholders else None
         if placeholder_value is not None:
             return placeholder_value
         return Const(real) if self.is_plain_constant(real) else Unread(real, source)
 
     def wrap_pinned(self, real: Any) -> Value:
-        """An object that can't be another one on a later call."""
+        """The value of an object that can't be another one on a later call: no guard on its
+        identity is needed."""
         if self.is_plain_constant(real):
             return Const(real)
         return self.wrap(real, Fixed(real, f"<{type(real).__name__}>"))
@@ -212,13 +219,18 @@ class Trace:
         return cell
 
     def undo_later(self, undo: Callable[[], Any], cleanup: Callable[[], Any] | None = None) -> None:
-        """Called before a change of PyTorch's global state. A `cleanup` of its own is a C function,
-        so that it can't be interrupted; `undo` is called however far a graph has come."""
+        """Note how to undo a change of PyTorch's global state; called before the change.
+
+        `undo` is called at run time, when a graph that makes the change has failed, however far it
+        has come. `cleanup` (by default `undo`) is called when the capture ends. It is a C function,
+        so that an interrupt can't arrive in its middle.
+        """
         self.cleanups.append(undo if cleanup is None else cleanup)
         self.undo.append(undo)
 
     def forget(self) -> None:
-        """Let go of the user's objects: some are to be freed as soon as the program drops them."""
+        """Drop all references to the user's objects: some have to be freed as soon as the program
+        drops them, and the capture's own data may live until the next garbage collection."""
         for _, value in self._known.values():
             # Values of objects that refer to one another are cycles, and the collector is off.
             if hasattr(value, "attributes"):
@@ -240,7 +252,11 @@ class Trace:
     # ---- classes
 
     def lookup(self, cls: type, name: str) -> Any:
-        """The attribute `name` along the MRO of `cls`, as stored there, or MISSING."""
+        """The attribute `name` along the MRO of `cls`, as stored there (no descriptor runs), or
+        MISSING.
+
+        The answer is guarded: one guard for the class, whichever base has the attribute.
+        """
         key = (cls, name)
         if key in self._lookups:
             return self._lookups[key]
@@ -255,6 +271,7 @@ class Trace:
             # No guard can name a class that each call makes anew; its bases may be from outside.
             for base in cls.__bases__:
                 self.lookup(base, name)
+        # Built-in classes can't change, so that most lookups need no guard.
         elif not cls.__flags__ & IMMUTABLE_TYPE:
             _assume_class_attribute(self, cls, name, attribute)
         if self._is_written(name):
@@ -265,7 +282,9 @@ class Trace:
         return attribute
 
     def _class_write(self, cls: type, name: str) -> tuple[Any, Value | None] | None:
-        """What the program has written to a class and finds there instead of what was there."""
+        """What the program has written to a class in this call and finds there now: `(attribute,
+        value)`, or None if no write is visible. The write is replayed at the end, so the real class
+        doesn't have it yet."""
         for base in cls.__mro__:
             written = self.class_writes.get((base, name))
             if written is not None and written[0] is not MISSING:
@@ -275,7 +294,8 @@ class Trace:
         return (MISSING, None) if self._is_written(name) else None
 
     def _assume_places(self, cls: type, name: str) -> None:
-        """Which of the classes define a name decides whose attribute is found after a write."""
+        """Guard which classes of the MRO define `name`: that decides whether a write to a base
+        class is seen through `cls`, or hidden by a class before it."""
         for base in cls.__mro__:
             if not base.__flags__ & IMMUTABLE_TYPE:
                 present = Defines(name, name in base.__dict__)
@@ -285,7 +305,8 @@ class Trace:
         return any(written == name for _, written in self.class_writes)
 
     def forget_lookups(self, name: str) -> None:
-        """A class attribute has changed."""
+        """Forget answers of `lookup` for `name`, because a class attribute of that name has
+        changed."""
         for key in [key for key in self._lookups if key[1] == name]:
             del self._lookups[key]
 
@@ -309,8 +330,10 @@ class Trace:
     # ---- assumptions
 
     def guard(self, kind: GuardKind, source: Source | None, expected: Any) -> None:
-        """Assume something of the value at `source` from here on."""
+        """Assume `kind` of the value at `source`, with `expected`. One guard for each assumption,
+        however often it is made."""
         key = (kind, source, _identity(expected))
+        # What this capture has made itself is the same in each call, and no path leads to it.
         if self.temporaries and self._of_temporary(source):
             return
         if key not in self._guarded:
@@ -335,7 +358,8 @@ class Trace:
         return "the program"
 
     def on_break(self, frame: Frame, cause: Break) -> NoReturn:
-        """The present instruction of `frame` can't be captured."""
+        """End the graph at the present instruction of `frame`, or restart the capture with a break
+        elsewhere. While something optional is followed (`optional`), it is left out instead."""
         if self.optional is not None:
             raise Restart(self.optional, UNFOLLOWED)
         self._on_break(self, frame, cause)
@@ -343,8 +367,8 @@ class Trace:
     # ---- effects and exceptions
 
     def mutate(self, value: Any) -> None:
-        """Note that `value` is about to change, so that the change is replayed on the real
-        object."""
+        """Note that `value` is about to change, with a snapshot of its state. At the end `replay`
+        compares the two, and writes the difference as statements on the real object."""
         self.changes += 1
         if self.watch is not None:
             self.watch(value)
@@ -353,7 +377,8 @@ class Trace:
             self.effects[id(value)] = (value, value.snapshot())
 
     def mutate_always(self, value: Any) -> None:
-        """The same for an object that is made anew (a tensor that the graph returns)."""
+        """As `mutate`, also for values without a source: a tensor that the graph returns has to get
+        the attributes that the program gave it."""
         self.changes += 1
         if self.watch is not None:
             self.watch(value)
@@ -361,7 +386,8 @@ class Trace:
             self.effects[id(value)] = (value, value.snapshot())
 
     def nothing_handled(self) -> None:
-        """Assume that no caller of the compiled function is handling an exception."""
+        """Guard that no caller of the compiled function is handling an exception: what
+        `sys.exception()` and a bare `raise` see."""
         if self.handles_outside:
             raise Break("unsupported", "an exception that a caller is handling")
         self.guard(GuardKind.PREDICATE, Fixed(sys.exception, "sys.exception"), Gives((), None))
@@ -374,7 +400,8 @@ class Trace:
 
 
 def _assume_class_attribute(trace: Trace, cls: type, name: str, attribute: Any) -> None:
-    """A number may be a counter: which one it is is assumed only where it is read."""
+    """Guard what `lookup` found. For a number only its type: it may be a counter, and is guarded,
+    or becomes a symbol, where it is read."""
     holder = Fixed(cls, cls.__qualname__)
     if type(attribute) in NUMBERS:
         trace.guard(GuardKind.TYPE, ClassAttr(holder, name), type(attribute))
@@ -383,12 +410,12 @@ def _assume_class_attribute(trace: Trace, cls: type, name: str, attribute: Any) 
 
 
 def has_met(trace: Trace, real: Any) -> bool:
-    """Whether there is a value of the object."""
+    """Whether the capture has a value for this object already."""
     return id(real) in trace._known or trace.placeholders.entry(real) is not None
 
 
 def written_objects(trace: Trace) -> list[Any]:
-    """The objects from outside that have a write still to be replayed, to them or to their
+    """The real objects that have a write still to be replayed, to themselves or to their
     `__dict__`."""
     values = [value for value, _ in trace.effects.values()]
     values += [owner for value in values if (owner := getattr(value, "owner", None))]
@@ -396,7 +423,8 @@ def written_objects(trace: Trace) -> list[Any]:
 
 
 def _make_annotations(cls: type) -> None:
-    """Python makes a class's annotations when they are first asked for."""
+    """Have Python make the annotations of a class, which appear in its `__dict__` only when they
+    are first asked for: otherwise asking would look like a change of the class."""
     with contextlib.suppress(AttributeError):
         type.__dict__["__annotations__"].__get__(cls)  # noqa: RUF063  without the metaclass
 

@@ -29,8 +29,8 @@ class NotConstant(Exception):
 
 
 class ForeignTracer(Exception):
-    """An object by which another tracer follows the program (an FX proxy, a fake tensor): the call
-    is that tracer's, and runs as it is."""
+    """The program uses an object of another tracer (an FX proxy, a fake tensor). The call is part
+    of what that tracer follows, so the function runs as it is."""
 
 
 class Break(Exception):
@@ -55,7 +55,8 @@ class Break(Exception):
         self.error = error
 
     def at(self, stack: tuple[Position, ...]) -> Break:
-        """The same cause, to be raised at another place."""
+        """The same cause with a stack, unless it has one: for raising it again at another
+        instruction."""
         return Break(self.code, self.what, self.stack or stack, self.error)
 
 
@@ -88,11 +89,12 @@ class Value:
         raise NotImplementedError(type(self).__name__)
 
     def constant(self) -> Any:
-        """The Python object itself, where all of it is known and it is immutable."""
+        """The Python object itself, if all of it is known and it is immutable. Otherwise raises
+        `NotConstant`."""
         raise NotConstant(self)
 
     def children(self) -> list[Value]:
-        """The values that rebuilding this one needs (for counting references)."""
+        """The values that `rebuild` and `fill` will ask for. Residual code counts uses by them."""
         return []
 
     def rebuild(self, emit: Emitter) -> str:
@@ -100,7 +102,8 @@ class Value:
         raise Break("cannot-rebuild", f"a {self.python_type().__name__} that is still in use")
 
     def fill(self, emit: Emitter, name: str) -> None:
-        """Emit what completes the object called `name` after `rebuild` made it (cycles)."""
+        """Emit what completes the object called `name`, which `rebuild` made. An object that refers
+        to itself (`a.append(a)`) can only be made in two steps."""
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
         """An attribute held by the object itself rather than by its class; None if absent."""
@@ -111,7 +114,7 @@ class Value:
         raise Break("attribute-write", f"attribute {name!r} of a {self.python_type().__name__}")
 
     def dropped(self, trace: Trace) -> None:
-        """The program has given up a reference to the object, maybe the last one."""
+        """Called when the program gives up a reference to the object, which may be the last one."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.source or ''}>"
@@ -127,7 +130,8 @@ class Lazy(Value):
         self.seen: Value | None = None
 
     def look(self, trace: Trace) -> Value:
-        """Find out what it is. `trace.read` asks once."""
+        """What the object is, with the guards for it. `trace.read` calls this once and keeps the
+        answer."""
         raise NotImplementedError(type(self).__name__)
 
     def python_type(self) -> type:
@@ -222,8 +226,9 @@ def is_constant(value: Value) -> bool:
 
 
 def is_followed(trace: Trace, obj: Value, *names: str) -> bool:
-    """Whether one of these special methods of a constant made here is code of the program's: it may
-    look at attributes that only the capture knows."""
+    """Whether one of these special methods of a constant is Python code of the program. Only for
+    objects made during the capture: their methods may see attributes that the real object doesn't
+    have yet."""
     if not isinstance(obj, Const) or id(obj.value) not in trace.temporaries:
         return False
     return has_python_method(trace, obj.python_type(), *names)
