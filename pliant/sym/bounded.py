@@ -30,7 +30,8 @@ class Asked(Protocol):
 
 
 def bounded(env: Asked, node: Any, asker: str) -> Any:
-    """The same number, in an expression that is no deeper than `MOST_DEPTH`, if it has a hint."""
+    """The same number, in an expression no deeper than `MOST_DEPTH`, if it has a hint. One without
+    a hint may be up to `MOST_UNBACKED` deep; beyond that this raises DataDependentError."""
     node = env.simplify(node)
     if node.depth <= MOST_DEPTH:
         return node
@@ -64,7 +65,8 @@ class _Chooser:
         return self.memo[node]
 
     def extreme(self, node: Any) -> Any:
-        """The parts first, so that the questions are about simple expressions."""
+        """The argument that the min or max has the value of for these inputs, with guards that it
+        is. The parts are visited first, so that the questions are about simple expressions."""
         pick, compare = (min, le) if node.op == "min" else (max, ge)
         args = [self.env.simplify(self.visit(arg)) for arg in node.args]
         chosen = pick(args, key=self.env.hint)

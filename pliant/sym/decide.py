@@ -17,7 +17,8 @@ The inequalities f <= 0 are
   - the known ranges of forms: learnt, so true by assumption;
   - laws of the operations, in `_LAWS`: true for all integers, some if an argument is known to be
     positive, which its range says;
-  - for a product x*y with x in [a, b], y in [c, d]: (x-a)*(y-c) >= 0 and its three like;
+  - for a product x*y with x in [a, b], y in [c, d]: (x-a)*(y-c) >= 0 and the same for the other
+    three corners (McCormick's inequalities);
   - a known inequality times a factor known to be at least 0.
 A max, abs or choice that is to be bounded from above has the value of one of its alternatives: the
 proof is done for each. A common factor that is at least 0 may be dropped: if f >= 0 and r <= 0,
@@ -28,6 +29,12 @@ up: t is an integer, and g*t + c <= 0 says t <= floor(-c/g). Ranges are sound by
 e > 0 is proved as 1 - e <= 0; e == 0 is proved as e <= 0 and -e <= 0, and refuted by e < 0, e > 0,
 a known hole or a remainder that isn't 0. The search is cut off after `BUDGET` steps: then the
 answer is None, as it is when nothing applies.
+
+An example: `s0//4 <= 2*s1` is asked, and s0 <= 8*s1 is known.
+
+    s0//4 - 2*s1 <= 0         times 8, less twice the known s0 - 8*s1 <= 0, divided by 2:
+    4*(s0//4) - s0 - 3 <= 0   less the law 4*(s0//4) - s0 <= 0:
+    -3 <= 0                   so the answer is True
 """
 
 from __future__ import annotations
@@ -75,6 +82,8 @@ def decide(facts: Facts, cond: Cond, expect: bool | None = None) -> bool | None:
 
 
 def _from_truths(facts: Facts, cond: Cond) -> bool | None:
+    """The answer from conditions that are kept as they stand: `cond` or its opposite is one of
+    them, or is an alternative of one whose other alternatives are all refuted."""
     # Almost always empty: only alternatives and comparisons of floats are kept as truths.
     if not facts.truths:
         return None
@@ -95,6 +104,8 @@ def _from_truths(facts: Facts, cond: Cond) -> bool | None:
 
 
 def _decide_le0(facts: Facts, cond: Cond, expect: bool | None) -> bool | None:
+    """By the range of e. If it straddles 0, by a proof of e <= 0, or of 1 - e <= 0 for the
+    opposite."""
     (e,) = cond.args
     lo, hi = facts.range(e)
     if hi <= 0 or lo > 0:
@@ -126,6 +137,9 @@ def _decide_eq0(facts: Facts, cond: Cond, expect: bool | None) -> bool | None:
 
 
 def _wrong_remainder(facts: Facts, e: Expr) -> bool:
+    """Whether a known congruence says that e is not 0: `4*s0 + s1` isn't, if `s1 % 4 == 1`. The
+    moduli worth a look are those of the facts and the coefficients, and their divisors in common.
+    """
     if not facts.congruences:
         return False  # the coefficients have no common divisor: `cond.eq0` saw to that
     moduli = {abs(c) for _, c in e.terms} | {k for k, _ in facts.congruences.values()}
@@ -156,8 +170,8 @@ def _decide_or(facts: Facts, cond: Cond, expect: bool | None) -> bool | None:
 
 
 def _decide_float(facts: Facts, cond: Cond, expect: bool | None) -> bool | None:
-    """By ranges; nan compares false (and unequal) to everything, and may be on one side only
-    if its range says so."""
+    """By ranges. nan compares false (and unequal) to everything, and a side may be nan only if its
+    range says so."""
     # Disjoint ranges refute a comparison even if a side may be nan, which compares false. To prove
     # one, nan has to be excluded.
     a, b = [facts.range(arg) for arg in cond.args]
@@ -189,7 +203,8 @@ _DECIDE: Final[dict[str, Callable[[Facts, Cond, bool | None], bool | None]]] = {
 
 
 class Search:
-    """One attempt to prove `e <= 0`."""
+    """One attempt to prove `e <= 0`: a depth-first search over the inequalities that can be added,
+    cut off after `BUDGET` steps."""
 
     __slots__ = ("facts", "failed", "steps")
 
@@ -199,6 +214,8 @@ class Search:
         self.failed: dict[Expr, int] = {}  # what could not be proved, with how many more additions
 
     def proves(self, e: Expr, depth: int = DEPTH) -> bool:
+        """Whether `e <= 0` follows, by adding at most `depth` inequalities. False says only that no
+        proof was found."""
         cond = le0(e)
         if cond.value is not None:
             return cond.value
@@ -214,7 +231,8 @@ class Search:
         return self._by_factor(e, depth) or self._by_cases(e, depth) or self._by_adding(e, depth)
 
     def _by_factor(self, e: Expr, depth: int) -> bool:
-        """Without the common factors that are at least 0."""
+        """Prove e/q <= 0 instead, for the product q of common factors that are at least 0: `s0*s1 -
+        4*s0 <= 0` by `s1 - 4 <= 0`."""
         if e.const or len(e.terms) < 2:
             return False
         common = dict(e.terms[0][0].factors)
@@ -226,6 +244,8 @@ class Search:
         return bool(common) and self.proves(quotient_by(e, from_factors(common)), depth - 1)
 
     def _by_cases(self, e: Expr, depth: int) -> bool:
+        """Replace a max, abs or choice by each of the values that it may have, and prove all of
+        these cases."""
         for product, c in e.terms:
             cases = CASES.get((product.op, c > 0))
             if cases is not None:  # the first will do: the others are in what is left to prove
@@ -234,6 +254,7 @@ class Search:
         return False
 
     def _by_adding(self, e: Expr, depth: int) -> bool:
+        """Add a known inequality that eliminates one of the terms, and prove what is left."""
         for product, c in self._by_need(e):
             for f in inequalities(self.facts, product, c > 0):
                 a = dict(f.terms).get(product, 0)
@@ -247,7 +268,8 @@ class Search:
         return False
 
     def _by_need(self, e: Expr) -> list[tuple[Expr, int]]:
-        """The terms without bound first: a proof must get rid of them."""
+        """The terms of e in the order in which to eliminate them: first those without a bound on
+        the side that counts, since no range can prove e <= 0 while they are there."""
 
         def bounded(term: tuple[Expr, int]) -> bool:
             lo, hi = self.facts.range(term[0])
@@ -272,8 +294,8 @@ of."""
 
 
 def inequalities(facts: Facts, p: Expr, positive: bool) -> Iterator[Expr]:
-    """Expressions f, with f <= 0 known, in which the product p has a coefficient of the given sign
-    (mostly: the search looks again)."""
+    """Expressions f, with f <= 0 known, in which the product p has a coefficient of the given sign.
+    Some have the other sign: `Search._by_adding` tests it."""
     law = _LAWS.get(p.op)
     if law is not None:
         yield from law(facts, p)
@@ -314,7 +336,8 @@ def _products(x: Expr, y: Expr, of_x: Range, of_y: Range, positive: bool) -> Ite
 
 
 def _multiplied(facts: Facts, x: Expr, y: Expr) -> Iterator[Expr]:
-    """y * f <= 0 for a known f <= 0 with x in it, if y >= 0; and the same the other way round."""
+    """y*f <= 0, for a known f <= 0 with x in it, if y >= 0: an inequality that has the product x*y
+    as a term. And the same with x and y exchanged."""
     for factor, multiplier in ((x, y), (y, x)):
         if facts.range(multiplier).lo >= 0:
             for f in _learnt(facts, factor):

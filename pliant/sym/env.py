@@ -7,9 +7,14 @@ guard.
 
 Who answers, in this order:
   1. the facts, if the condition follows from them (`decide`): nothing is left behind;
-  2. the hints, if all symbols have one: the side they are on is taken, and becomes a guard;
+  2. the hints (the sizes of this call), if all symbols are *backed*, that is, have one: the side
+     they are on is taken, and becomes a guard;
   3. an assumption, if the asker can live with one (`size_oblivious`, `guard_or`);
   4. none of these: `evaluate` raises DataDependentError, which says what to check.
+
+For `x.size(0) > 4` with the size s0 and the hint 7: the answer is True, with the guard `s0 >= 5`.
+Asked again, it follows from the facts. For `u0 = x.nonzero().size(0)`, `u0 > 4` is an error;
+after `pliant.check(u0 > 9)` it is True.
 
 What is left behind is learnt as a fact. That is right for guards and enforced assumptions, because
 the compiled code isn't used where they fail; and for checks, because from there on the program
@@ -64,10 +69,11 @@ _KEPT: Final = [
 class ShapeEnv(SymbolTable):
     """The sizes of one compilation.
 
-    `policy`: what becomes of assumptions. `duck`: inputs with equal hints share a symbol. `where`
-    returns the user's line, for questions without a position. `listener` is called with every
-    record. `answers`: assumptions, by the text of the question, that have turned out wrong the
-    usual way.
+    `policy` says what becomes of an assumption: "recompile" tests it at run time and compiles again
+    where it fails, "error" raises there, "torch" leaves it untested. With `duck`, inputs with equal
+    hints share a symbol. `where` returns the user's line, for questions that have no position.
+    `listener` is called with every record. `answers` overrides assumptions, by the text of the
+    question: those that have failed in an earlier compilation.
     """
 
     def __init__(
@@ -94,10 +100,12 @@ class ShapeEnv(SymbolTable):
         return self.facts.replacements
 
     def snapshot(self) -> dict[str, Any]:
-        """The state now, for `restore`: a graph break takes back what led to it."""
+        """The present state, for `restore`: rolling back to it takes back all that was asked and
+        learnt since."""
         return {name: getattr(self, name).copy() for name in _KEPT}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Roll back to a `snapshot`. The state may be restored again: it is copied."""
         for name in _KEPT:
             setattr(self, name, state[name].copy())
 
@@ -108,12 +116,13 @@ class ShapeEnv(SymbolTable):
         return decide(self.facts, cond)
 
     def ask(self, cond: Cond, asker: str, position: Position | None = None) -> Question:
-        """Facts, then hints. The answer may be None."""
+        """Answer `cond` from facts, then hints. The answer is None if neither decides it."""
         if cond.value is not None:
             return Question(asker, cond, cond.value, "constant")
         return self._note(self._answer(cond, asker, position))
 
     def _answer(self, cond: Cond, asker: str, position: Position | None) -> Question:
+        """The question with its answer, guard included, but not recorded yet."""
         # The guard is for the simplified condition, which may have fewer symbols.
         simple = simplify(cond, self.facts)
         # The hint only tells `decide` which side is worth a proof: the other one can't be proved.
@@ -130,7 +139,7 @@ class ShapeEnv(SymbolTable):
         return Question(asker, simple, bool(hint), "hint", guard, position)
 
     def evaluate(self, cond: Cond, asker: str, position: Position | None = None) -> bool:
-        """Facts, then hints; raises DataDependentError if neither knows."""
+        """Answer `cond` from facts, then hints. Raises DataDependentError if neither decides it."""
         question = self.ask(cond, asker, position)
         if question.answer is None:
             raise explain.data_dependent(self, question)
@@ -145,9 +154,8 @@ class ShapeEnv(SymbolTable):
         general: bool = False,
         position: Position | None = None,
     ) -> bool:
-        """Facts, then hints, then `default`. The default is an assumption, unless the asker says
-        that its answer is right in `general`: that whatever it then does is right in both
-        cases."""
+        """Answer `cond` from facts, then hints, then `default`. The default becomes an assumption,
+        unless `general` says that whatever the asker then does is right in both cases."""
         question = self._answer(cond, asker, position)
         if question.answer is not None:
             self._note(question)
@@ -158,7 +166,8 @@ class ShapeEnv(SymbolTable):
         return self._assume(question, default)
 
     def size_oblivious(self, cond: Cond, asker: str, position: Position | None = None) -> bool:
-        """Facts, then hints, then as if every unbacked size were at least 2; as an assumption."""
+        """Answer `cond` from facts, then hints, then as if every unbacked size were at least 2. The
+        last is an assumption."""
         question = self._answer(cond, asker, position)
         if question.answer is not None:
             self._note(question)
@@ -172,6 +181,7 @@ class ShapeEnv(SymbolTable):
                 except Contradiction:
                     supposed = self.facts.copy()  # this one is known to be 0 or 1
         answer = decide(supposed, question.condition)
+        # Undecided for sizes of 2 and more, too: only the present inputs may tell.
         if answer is None:
             if self._seen_answer(question.condition) is None:
                 raise explain.data_dependent(self, question)
@@ -179,7 +189,8 @@ class ShapeEnv(SymbolTable):
         return self._assume(question, answer)
 
     def specialise(self, expr: Expr, asker: str, position: Position | None = None) -> int:
-        """The expression as a number, which it has to be from now on."""
+        """The value of the expression, which becomes a constant: a guard fixes it to that. Raises
+        DataDependentError if it has no hint."""
         simple: Expr = simplify(expr, self.facts)
         # A number that follows from the facts needs no guard.
         hint = simple.value if simple.value is not None else self.hint(simple)
@@ -191,7 +202,8 @@ class ShapeEnv(SymbolTable):
         return int(hint)
 
     def bounded(self, node: Any, asker: str) -> Any:
-        """The same number in an expression that is not too deep to work with. This may ask."""
+        """An equal expression that is at most `MOST_DEPTH` deep, if need be by guards on which
+        branch of a min or max is taken. Conditions are returned as they are."""
         if node.depth <= MOST_DEPTH or isinstance(node, Cond):
             return node
         return bounded(self, node, asker)
@@ -221,6 +233,8 @@ class ShapeEnv(SymbolTable):
     # What answers leave behind
 
     def _guard(self, cond: Cond, asker: str, position: Position | None) -> SizeGuard:
+        """Record a guard for the part of `cond` that doesn't follow from the facts, and learn it.
+        Raises `Contradiction` if it can't hold."""
         # Parts that follow from the facts need no guard of their own.
         guard = SizeGuard(_unknown_part(self.facts, cond), asker, position)
         self._learn(guard.condition, asker, position)
@@ -228,6 +242,8 @@ class ShapeEnv(SymbolTable):
         return guard
 
     def _assume(self, question: Question, answer: bool) -> bool:
+        """Record the assumption that the question has this answer, and return the answer. A known
+        answer for the present inputs, or one given in `answers`, takes precedence."""
         if question.condition in self.assumed:  # two answers to one question would contradict
             return self.assumed[question.condition]
         key = str(question.condition)
@@ -254,21 +270,22 @@ class ShapeEnv(SymbolTable):
         return answer
 
     def _seen_answer(self, cond: Cond) -> bool | None:
-        """Where inputs decide, an assumption whose failure leads to another compilation takes the
-        side of the present ones."""
+        """The answer for the present inputs, if the policy is "recompile" and all symbols are
+        inputs: a call on the other side is compiled for itself then. Otherwise None."""
         if self.policy == "recompile" and cond.symbols <= self.seen.keys():
             return bool(evaluate(cond, self.seen))
         return None
 
     def learn(self, cond: Cond, asker: str) -> None:
-        """The caller knows that `cond` holds, and has a guard for it."""
+        """Learn `cond`, for which the caller has a guard. A contradiction is ignored."""
         try:
             self._learn(cond, asker, self.where())
         except Contradiction:  # a check before this one fails for these inputs
             pass
 
     def _learn(self, cond: Cond, asker: str, position: Position | None) -> None:
-        """All of it or, with Contradiction, nothing; with what became a constant by it."""
+        """Make `cond` a fact, and report symbols that become constants by it. Raises
+        `Contradiction` and changes nothing if it can't hold."""
         new = self.facts.copy()  # a contradiction leaves facts behind that are of no use
         new.learn(cond)
         self.facts = new
@@ -281,6 +298,8 @@ class ShapeEnv(SymbolTable):
                 self._forbid_if_strict(done)
 
     def _forbid_if_strict(self, done: Specialised) -> None:
+        """Raise ShapeConstraintError if the symbol was marked dynamic (strictly), and has become a
+        constant."""
         info = self.symbols.get(done.symbol)
         # A program that checks the size itself wants it to be so.
         if info is None or not info.strict or done.asker == "check":
@@ -298,14 +317,17 @@ class ShapeEnv(SymbolTable):
         return question
 
     def declare(self, cond: Cond) -> None:
+        """Guard a promise about an input, such as `mark_dynamic(min=8)`, unless it is known."""
         if decide(self.facts, cond) is not True:
             self._guard(cond, "mark_dynamic", self.where())
 
     # Results
 
     def guards(self) -> list[SizeGuard]:
-        """The guards without those that follow from others; the plainest first."""
-        facts = Facts(self._rank)  # not `self.facts`: these have what checks said, too
+        """The guards that are needed, those with the fewest symbols first. A guard that follows
+        from the others is left out."""
+        # Not `self.facts`: those have what checks said, too, and guards are tested before checks.
+        facts = Facts(self._rank)
         for s, info in self.symbols.items():
             if isinstance(s, Expr) and info.origin == "input":
                 for cond in range_conditions(s, info.declared):
@@ -322,6 +344,7 @@ class ShapeEnv(SymbolTable):
 
 
 def _unknown_part(facts: Facts, cond: Cond) -> Cond:
-    """What has to be guarded for `cond` to hold: those of its parts that are not known to."""
+    """The parts of `cond` that don't follow from the facts: what has to be guarded for it to
+    hold."""
     parts = cond.args if cond.op == "and" else (cond,)
     return and_(*[part for part in parts if decide(facts, part, True) is not True])

@@ -8,6 +8,7 @@ normal form is a sum of products of atoms,
     atom       = symbol | operation(arguments)               such as s0 // 4, min(s0, s1)
 
 with terms and factors in a fixed order (`order`), which does not depend on what was built before.
+So `(s0 + 2)*(s1 - 1)` is `s0*s1 + 2*s1 - s0 - 2`, whichever way it was computed.
 
 The values are those of Python's integers, without limits of size. `floordiv`, `mod` and `power` may
 have no value (a divisor 0, an exponent below 0): evaluating them raises what Python raises. What is
@@ -152,7 +153,8 @@ _NO_SYMBOLS: frozenset[Any] = frozenset()
 
 
 def intern_node(cls: type[BaseExpr], op: str, args: tuple[Any, ...], **more: Any) -> Any:
-    """The one node of this class with this operation and arguments (nodes, numbers, strings)."""
+    """The one node of this class with this operation and arguments (hash-consing). `args` are
+    nodes, numbers or strings; `more` are further attributes of a new node."""
     key = (op, *args)
     existing = _nodes.get(key)
     if existing is not None:
@@ -173,8 +175,9 @@ _next_sweep = MANY_NODES
 
 
 def drop_unused_nodes() -> None:
-    """Remove nodes that are not referred to, if there are many: sizes and constants of programs
-    that are gone. A node that is referred to stays the only one of its kind."""
+    """Drop interned nodes that nothing else refers to: sizes and constants of programs that are
+    gone. A sweep takes place only if the tables have doubled since the last one. A node that is
+    referred to stays the only one of its kind."""
     global _next_sweep
     if len(_nodes) + len(_integers) < _next_sweep:
         return
@@ -200,7 +203,7 @@ def cached(size: int) -> Callable[[F], F]:
 
 
 def forget() -> None:
-    """Empty the caches, and drop all nodes that are not referred to from elsewhere."""
+    """Empty the caches and drop all nodes that nothing else refers to."""
     global _next_sweep
     for cache in _caches:
         cache.cache_clear()
@@ -228,7 +231,7 @@ def as_expr(value: Expr | int) -> Expr:
 
 
 def _order_of_name(name: str) -> tuple[str, int, str]:
-    """s2 before s10."""
+    """The sort key of a symbol's name, in which s2 comes before s10."""
     match = re.search(r"\d+$", name)
     return (name[: match.start()], int(match[0]), name) if match else (name, -1, name)
 
@@ -252,7 +255,8 @@ def _atom(node: Expr, op: str, args: tuple[Any, ...]) -> Expr:
 
 
 def atom(op: str, *args: BaseExpr) -> Expr:
-    """`op(args)` as it stands, without rules: for those who write rules."""
+    """The node `op(args)` as it stands. No rewrite rule is applied: for code that has applied them,
+    or knows that none fits."""
     key = (op, *args)
     existing = _nodes.get(key)
     if existing is None:
@@ -269,7 +273,9 @@ def _order_of_first(pair: tuple[Expr, int]) -> tuple[Any, ...]:
 
 
 def from_terms(coefficients: Mapping[Expr, int], const: int) -> Expr:
-    """The sum of the products, each times its coefficient, and the constant."""
+    """The sum of each product times its coefficient, plus `const`, in normal form: zero
+    coefficients are dropped, terms sorted, and a sum of one term with the coefficient 1 is that
+    term."""
     # Terms that cancel out go, so that equal sums have equal keys.
     items = [item for item in coefficients.items() if item[1]]
     if not items:
@@ -301,7 +307,7 @@ def from_terms(coefficients: Mapping[Expr, int], const: int) -> Expr:
 
 
 def from_factors(exponents: Mapping[Expr, int]) -> Expr:
-    """The product of the atoms, each to its exponent (1 or more)."""
+    """The product of each atom to the power of its exponent (1 or more). The empty product is 1."""
     items = list(exponents.items())
     if not items:
         return ONE
@@ -355,6 +361,7 @@ def _plus(a: Expr, number: int) -> Expr:
 
 
 def _merged(a: Expr, b: Expr, sign: int) -> Expr:
+    """a + sign*b: terms with the same product are joined."""
     coefficients = dict(a.terms)
     for product, coefficient in b.terms:
         coefficients[product] = coefficients.get(product, 0) + sign * coefficient
@@ -362,7 +369,8 @@ def _merged(a: Expr, b: Expr, sign: int) -> Expr:
 
 
 def finish_sum(coefficients: dict[Expr, int], const: int) -> Expr:
-    """`k*(x//k) + x%k` is x; then the sum. Costs nothing unless there is a remainder in it."""
+    """The sum, with `k*(x//k) + x%k` put together as x. Without a remainder among the terms this is
+    `from_terms`."""
     remainders = [p for p in coefficients if p.op == "mod"]
     for remainder in remainders:
         x, k = remainder.args
@@ -373,6 +381,8 @@ def finish_sum(coefficients: dict[Expr, int], const: int) -> Expr:
             if coefficients.get(product, 0) == count * size:
                 del coefficients[product], coefficients[remainder]
                 shorter = add(from_terms(coefficients, const), scale(x, count))
+                # Adding x may have made another such pair; each round has two terms fewer, but for
+                # those of x.
                 return finish_sum(dict(shorter.terms), shorter.const)
     return from_terms(coefficients, const)
 
@@ -414,7 +424,8 @@ def _product(a: Expr, b: Expr) -> Expr:
 
 
 def sum_of(exprs: Iterable[Expr]) -> Expr:
-    """All of them together, in one pass."""
+    """The sum of all of them, in one pass: adding one by one would copy the growing sum each
+    time."""
     coefficients: dict[Expr, int] = {}
     const = 0
     for expr in exprs:
@@ -433,8 +444,11 @@ def product_of(exprs: Iterable[Expr]) -> Expr:
 
 @cached(16384)
 def content(a: Expr) -> tuple[Expr, int, int]:
-    """`(t, g, c)` with a = g*t + c, where the coefficients of t have no common divisor, the first
-    of them is positive, and t has no constant. For a number, t is 0 and g is 1."""
+    """`(t, g, c)` with a = g*t + c: the *form* t of an expression.
+
+    The coefficients of t have no common divisor, the first of them is positive, and t has no
+    constant. `6 - 4*s0 + 2*s1` gives `(2*s0 - s1, -2, 6)`. For a number, t is 0 and g is 1.
+    """
     if not a.terms:
         return ZERO, 1, a.const
     g = math.gcd(*[c for _, c in a.terms])
@@ -464,7 +478,8 @@ def ceildiv(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def power(a: Expr | int, b: Expr | int) -> Expr:
-    """An integer; without a value when b is below 0 (Python's result is a float then)."""
+    """`a ** b` as an integer. It has no value where b is below 0, since Python's result is a float
+    there."""
     return BUILD["pow"](as_expr(a), as_expr(b))
 
 
@@ -540,6 +555,7 @@ def _product_value(node: Expr, values: SymbolValues) -> int:
 
 
 def _if_value(node: BaseExpr, values: SymbolValues) -> Any:
+    """Only the side that is chosen: the other one may have no value."""
     condition, a, b = node.args
     return evaluate(a if evaluate(condition, values) else b, values)
 
@@ -558,11 +574,13 @@ SHALLOW: Final = 4  # what is no deeper has few parts, which are not worth a tab
 
 
 class _Values(dict[Any, Any]):
-    """The values of symbols, and of all expressions that were computed from them."""
+    """Values of symbols, and of every expression that was computed from them: the memo of
+    `evaluate`."""
 
 
 def evaluate(node: BaseExpr, values: SymbolValues) -> Any:
-    """The value, given those of the symbols, as Python computes it (so it may raise)."""
+    """The value of an expression for given values of its symbols, as Python computes it; so it may
+    raise, as for a division by 0."""
     # A table costs more than it saves on a shallow node. A deep one shares its parts, and without a
     # table a part would be evaluated once for each path that leads to it.
     if node.depth <= SHALLOW:
@@ -598,7 +616,7 @@ REBUILD: Final[dict[str, Callable[[Any, Visit], Any]]] = {
 
 
 def parts_of(node: Any) -> Iterable[BaseExpr]:
-    """What the node is computed from, without numbers."""
+    """The nodes that a node is computed from; numbers among its arguments are left out."""
     if node.op == "add":
         return [product for product, _ in node.terms]
     if node.op == "mul":
@@ -613,6 +631,7 @@ _Flat = tuple[tuple[type[BaseExpr], str, tuple[tuple[bool, Any], ...]], ...]
 
 
 def _flattened(node: BaseExpr) -> _Flat:
+    """The operations of an expression in topological order, arguments first."""
     places: dict[BaseExpr, int] = {}
     flat = []
     # An explicit stack instead of recursion. A node stays on it until all its parts have a place.
@@ -630,7 +649,9 @@ def _flattened(node: BaseExpr) -> _Flat:
 
 
 def _flat_args(node: Any, places: Mapping[BaseExpr, int]) -> tuple[tuple[bool, Any], ...]:
-    """Each argument with whether it is the place of an operation, or a value."""
+    """The arguments of a node as `(is_place, value)`: an index into the flat list, or a plain
+    value. A sum or product has pairs `(place, coefficient or exponent)` and its constant at the
+    end."""
     if node.op in ("add", "mul"):
         parts = node.terms if node.op == "add" else node.factors
         return (*[(False, (places[part], n)) for part, n in parts], (False, node.const))
@@ -659,7 +680,8 @@ _UNPICKLED: Final[dict[str, Callable[..., Expr]]] = {"int": integer, "symbol": s
 
 
 def rebuild(node: BaseExpr, visit: Visit) -> Any:
-    """The same operation on `visit(argument)` for each argument; not for numbers and symbols."""
+    """The same operation applied to `visit(part)` for each part, in normal form again. Not for
+    numbers and symbols, which have no parts."""
     special = REBUILD.get(node.op)
     if special is not None:
         return special(node, visit)
@@ -667,7 +689,8 @@ def rebuild(node: BaseExpr, visit: Visit) -> Any:
 
 
 def substitute(node: Any, replacements: Mapping[Any, Any]) -> Any:
-    """`node` with symbols replaced, all at once."""
+    """`node` with symbols replaced, all at once: replacing s0 by s1 and s1 by s0 exchanges them.
+    Linear in the number of distinct parts."""
     if not node.symbols or node.symbols.isdisjoint(replacements):
         return node
     # The replacements seed the memo, so they are never visited themselves: a replacement may

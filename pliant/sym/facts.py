@@ -33,13 +33,18 @@ class Contradiction(Exception):
 
 
 class Facts(KnownFacts):
-    """Everything known at one point. `learn` adds; `copy` is for trying something out."""
+    """Everything known at one point of a capture. `learn` adds a condition; `copy` gives facts to
+    try something out on.
+
+    `prefer` ranks the symbols that an equality can be solved for (see `solve`).
+    """
 
     def __init__(self, prefer: Prefer = default_preference) -> None:
+        # By form. No replaced symbol is in a form, nor in a replacement.
         self.bounds: dict[Expr, Range] = {}
         self.holes: dict[Expr, set[int]] = {}
-        self.congruences: dict[Expr, tuple[int, int]] = {}
-        self.replacements: dict[Expr, Expr] = {}
+        self.congruences: dict[Expr, tuple[int, int]] = {}  # (k, r): form % k == r
+        self.replacements: dict[Expr, Expr] = {}  # a symbol and what it equals
         self.truths: dict[Cond, None] = {}  # an ordered set
         self.prefer = prefer
         self.uses: dict[Expr, list[Expr]] = {}  # product -> forms with bounds that it is a term of
@@ -71,7 +76,8 @@ class Facts(KnownFacts):
         return e.symbols.isdisjoint(self.replacements)
 
     def connected(self, e: Expr) -> bool:
-        """Whether anything but ranges is known of the terms of e. If not, its range says it all."""
+        """Whether anything relates the terms of e to each other or to their parts. If not, no proof
+        can find more than the range of e says."""
         for product, _ in e.terms:
             if product.op != "symbol":
                 return True  # its parts may be known
@@ -81,8 +87,8 @@ class Facts(KnownFacts):
         return False
 
     def range(self, e: Any) -> Any:
-        """From the structure of e, with the ranges of its parts, and from what is known of its
-        form."""
+        """The range of e: what follows from its structure and the ranges of its parts, intersected
+        with what is known of its form."""
         if e.op == "symbol":
             return self.bounds.get(e, ALL)
         result = self._ranges.get(e)
@@ -97,6 +103,7 @@ class Facts(KnownFacts):
         return result
 
     def _known_range(self, e: Expr) -> Range:
+        """The range of e from the bounds of its form alone: e is g*form + c."""
         form, g, c = content(e)
         bounds = self.bounds.get(form)
         if bounds is None:
@@ -105,6 +112,8 @@ class Facts(KnownFacts):
         return scaled if c == 0 else ranges.add(scaled, ranges.exactly(c))
 
     def nonzero(self, e: Expr) -> bool:
+        """Whether e is known not to be 0: by a hole, by its range, or as a product of factors that
+        are not."""
         # e is g*form + c: 0 where the form is -c/g, if that is an integer, and not a hole.
         form, g, c = content(e)
         if -c % g == 0 and -c // g in self.holes.get(form, ()):
@@ -116,7 +125,7 @@ class Facts(KnownFacts):
         return len(e.factors) > 0 and e.op == "mul" and all(self.nonzero(f) for f, _ in e.factors)
 
     def residue(self, e: Expr, k: int) -> int | None:
-        """Term by term, where a term is known modulo a multiple of what is needed."""
+        """e % k if that is known: from a congruence of the whole form, otherwise term by term."""
         total = e.const
         residue = self._form_residue(e, k)
         if residue is not None:
@@ -133,12 +142,15 @@ class Facts(KnownFacts):
         return total % k
 
     def _form_residue(self, e: Expr, k: int) -> int | None:
+        """e % k from a congruence of the form of e. With form % m == r, g*form + c is known modulo
+        g*m, so k has to divide that."""
         form, g, c = content(e)
         modulus, r = self.congruences.get(form, (1, 0))
         return (g * r + c) % k if (g * modulus) % k == 0 else None
 
     def _product_residue(self, product: Expr, k: int) -> int | None:
-        """A product is a multiple of k if its factors have the divisors of k between them."""
+        """0 if the known divisors of the factors multiply to a multiple of k: `s0*s1` is divisible
+        by 6, if s0 is even and s1 is divisible by 3. Otherwise None."""
         if product.op != "mul":
             return None
         divisor = 1
@@ -150,8 +162,9 @@ class Facts(KnownFacts):
     # Learning
 
     def learn(self, cond: Cond) -> None:
-        """Make `cond` a fact. Raises `Contradiction` if it is found to be false; then these facts
-        are of no more use (`copy` them before, when that may happen)."""
+        """Make `cond` a fact, with what follows from it. Raises `Contradiction` if it is found to
+        be false; then these facts are of no more use (`copy` them before, where that may happen).
+        """
         self._learn(cond, DEEPEST)
         for case in _sole_cases(self, cond):
             self._learn(case, DEEPEST)
@@ -200,7 +213,9 @@ class Facts(KnownFacts):
                 self._learn(ne(factor, 0), depth)
 
     def _narrow(self, form: Expr, to: Range, depth: int) -> None:
-        """form is in `to`: keep it, without holes at its ends, and follow what that says."""
+        """Note that `form` is in the range `to`, tighten that by residue and holes, and propagate
+        it to the parts of the form. This is bounds propagation as in constraint solvers; `depth`
+        bounds its length."""
         before = self.range(form)
         new = self._without_holes(form, self._to_residue(form, before & to))
         if new.empty:
@@ -217,8 +232,8 @@ class Facts(KnownFacts):
             self._follow(form, new, depth - 1)
 
     def _without_holes(self, form: Expr, new: Range) -> Range:
-        """The ends moved in past the holes, from one number with the known remainder to the
-        next."""
+        """The range without holes at its ends. It moves in steps of the modulus, since the ends
+        have the known remainder."""
         lo, hi = new
         step, _ = self.congruences.get(form, (1, 0))
         holes = self.holes.get(form, ())
@@ -229,14 +244,15 @@ class Facts(KnownFacts):
         return Range(lo, hi)
 
     def _to_residue(self, form: Expr, new: Range) -> Range:
-        """The ends moved in to the next numbers with the known remainder."""
+        """The range with its ends moved in to the nearest numbers that have the known remainder."""
         k, r = self.congruences.get(form, (1, 0))
         lo: Bound = new.lo + (r - new.lo) % k if abs(new.lo) != INF else new.lo
         hi: Bound = new.hi - (new.hi - r) % k if abs(new.hi) != INF else new.hi
         return Range(lo, hi)
 
     def _follow(self, form: Expr, new: Range, depth: int) -> None:
-        """What a new range of a form says about its parts."""
+        """Propagate a new range of a form to its parts: a value may solve for a symbol, an
+        operation bounds its arguments, and each term of a sum is the sum less the others."""
         value = new.value
         if value is not None:
             if form.op == "mod" and form.args[1].value is not None:
@@ -260,7 +276,7 @@ class Facts(KnownFacts):
                 )
 
     def _narrow_term(self, product: Expr, c: int, of_term: Range, depth: int) -> None:
-        """c*product is in `of_term`."""
+        """Note that c*product is in `of_term`."""
         lo, hi = of_term if c > 0 else Range(-of_term.hi, -of_term.lo)
         to = Range(  # rounded inwards: the product is an integer
             lo if abs(lo) == INF else -(-lo // abs(c)), hi if abs(hi) == INF else hi // abs(c)
@@ -269,8 +285,9 @@ class Facts(KnownFacts):
             self._narrow(product, to, depth)
 
     def _learn_congruence(self, e: Expr, k: int, r: int, depth: int) -> None:
-        """e % k == r. Together with an older congruence of the same form if one modulus divides the
-        other; otherwise the one with the larger modulus is kept."""
+        """Note that e % k == r. It is combined with an older congruence of the same form if one
+        modulus divides the other, or if they are coprime and the product is small. Otherwise the
+        one with the larger modulus is kept."""
         form, g, c = content(e)
         k = abs(k)
         # g*form == r - c modulo k has solutions only if gcd(g, k) divides r - c. Divided by that, g
@@ -289,6 +306,7 @@ class Facts(KnownFacts):
         if old_k % k == 0:
             return
         # Coprime moduli: one congruence says both (Chinese remainders), as long as it stays small.
+        # Garner's formula: r + k*t, with t chosen so that the old congruence holds too.
         if k % old_k and shared_modulus == 1 and k * old_k < 2**31:
             r, k = (r + k * ((old_r - r) * pow(k, -1, old_k) % old_k)) % (k * old_k), k * old_k
         if k > old_k:
@@ -298,7 +316,8 @@ class Facts(KnownFacts):
                 self._narrow(form, self.bounds[form], depth)
 
     def _replace(self, symbol: Expr, value: Expr, depth: int) -> None:
-        """symbol == value: the symbol disappears from all facts, which are learnt again."""
+        """symbol == value, from a solved equality: the symbol disappears from all facts. Those
+        about it are learnt again, about its value."""
         replacement = {symbol: value}
         # Values never contain a replaced symbol, so one substitution is always enough.
         self.replacements = {s: substitute(e, replacement) for s, e in self.replacements.items()}
@@ -341,7 +360,8 @@ class Facts(KnownFacts):
 
 
 def _sole_cases(facts: Facts, learnt: Cond) -> Iterator[Cond]:
-    """Of several possibilities, all or all but one may be excluded by what was learnt."""
+    """Alternatives that have become certain: of an `or` that shares a symbol with what was learnt,
+    all parts but one are false. Raises `Contradiction` if all are."""
     alternatives = [truth for truth in facts.truths if truth.op == "or"]
     for truth in alternatives:
         if learnt.symbols.isdisjoint(truth.symbols):
@@ -354,11 +374,13 @@ def _sole_cases(facts: Facts, learnt: Cond) -> Iterator[Cond]:
 
 
 def _index(uses: dict[Expr, list[Expr]], form: Expr) -> None:
+    """Note for each product of a form that the form has it as a term."""
     for product, _ in form.terms:
         uses.setdefault(product, []).append(form)
 
 
 def _minus(a: Bound, b: Bound) -> Bound:
+    """a - b for bounds; infinite if one of them is."""
     return a if abs(a) == INF else -b if abs(b) == INF else a - b
 
 

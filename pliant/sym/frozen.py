@@ -25,10 +25,14 @@ class Undecided(Exception):
 
 
 class FrozenEnv(ShapeEnv):
-    """A ShapeEnv that answers from facts alone: what guards say, and what was `checked` so far.
-    What is computed from data has the symbol that it had in the capture: `expected` are those that
-    come next, and what an operation demands of them, or of floats, is told to `demand`, to be
-    checked when the code runs."""
+    """The ShapeEnv of a finished capture: it answers from facts alone, and makes no new guards.
+
+    The backend runs the graph on fakes once more. Questions that come up then must follow from the
+    guards, or from what was `checked` so far; otherwise they raise `Undecided`. A number computed
+    from data gets the symbol that it had in the capture: `expected` are those that come next. What
+    an operation demands of such numbers, or of floats, is passed to `demand`, to be tested when the
+    code runs. `ones` are sizes that are taken to be 1.
+    """
 
     def __init__(self, shapes: Shapes, ones: Iterable[Expr] = ()) -> None:
         env = shapes.env
@@ -69,12 +73,13 @@ class FrozenEnv(ShapeEnv):
             return node  # as deep as it was in the capture, where no guard was needed
 
     def checked(self, cond: Cond) -> None:
-        """From here on it holds, or the program has raised."""
+        """Learn `cond`, which the code tests at this place: from here on it holds, because the code
+        raises where it doesn't."""
         self.facts.learn(cond)
         self._rule_out()
 
     def expect(self, expr: Expr) -> int:
-        """A size to optimise for."""
+        """The size to optimise for: the one in the capture, or 64 where it has none."""
         return int(self.hint_or(expr, 64))
 
     def is_natural(self, expr: Expr) -> bool:
@@ -82,7 +87,7 @@ class FrozenEnv(ShapeEnv):
         return self.known(ge(expr, 0)) is True
 
     def _rule_out(self) -> None:
-        """Of several possibilities all but one may have been excluded later."""
+        """Learn the remaining alternative of each `or` of which all others are refuted by now."""
         for truth in [truth for truth in self.facts.truths if truth.op == "or"]:
             left = [case for case in truth.args if self.known(case) is not False]
             if len(left) == 1:
@@ -98,8 +103,8 @@ class FrozenEnv(ShapeEnv):
         return SizeGuard(cond, asker, position)
 
     def _assume(self, question: Question, answer: bool) -> bool:
-        """As in the capture. The graph itself tests that only behind the operation that asked, so
-        it is tested here too."""
+        """Answer as in the capture. The graph tests an assumption only behind the operation that
+        asked, so it is tested here too."""
         asked = question.condition
         for assumption in self.assumptions:
             assumed = assumption.condition
@@ -134,8 +139,8 @@ class FrozenEnv(ShapeEnv):
 
 @dataclass(frozen=True, slots=True)
 class InputLayout:
-    """An input tensor: sizes and strides. `inner`: of a wrapper subclass, the tensors that it is
-    made of, by name."""
+    """The sizes and strides of an input tensor. For a wrapper subclass, `inner` has the tensors
+    that it is made of, by attribute."""
 
     sizes: tuple[Expr, ...]
     strides: tuple[Expr, ...]

@@ -105,7 +105,8 @@ CombinePieces = Callable[[Piece, Piece], list[Piece]]  # of two pieces with the 
 
 
 def _joined(a: list[Piece], b: list[Piece], combine: CombinePieces) -> Pieces:
-    """Piece by piece where both have one, with neighbours on one line made one."""
+    """The pieces of `combine(a, b)`: the two lists are cut at each other's ends, and neighbours on
+    one line are merged. None for more than `MOST_PIECES`."""
     result: list[Piece] = []
     for p in a:
         for q in b:
@@ -117,6 +118,7 @@ def _joined(a: list[Piece], b: list[Piece], combine: CombinePieces) -> Pieces:
 
 
 def _append(pieces: list[Piece], new: Piece) -> None:
+    """Append a piece, merged with the last ones as long as both lie on one line."""
     while pieces:
         line = _common_line(pieces[-1], new)
         if line is None:
@@ -126,7 +128,8 @@ def _append(pieces: list[Piece], new: Piece) -> None:
 
 
 def _common_line(a: Piece, b: Piece) -> Piece | None:
-    """The one of two neighbours on whose line the other lies; a single place may be on any."""
+    """The one of two neighbouring pieces on whose line the other lies, or None. A piece of a single
+    place fits any line through that place."""
     if a[2:] == b[2:] or (a.lo == a.hi and b.at(a.lo) == a.at(a.lo)):
         return b
     return a if b.lo == b.hi and a.at(b.lo) == b.at(b.lo) else None
@@ -137,7 +140,8 @@ def _add(p: Piece, q: Piece) -> list[Piece]:
 
 
 def _least(p: Piece, q: Piece) -> list[Piece]:
-    """The lower line on either side of the place where the two cross."""
+    """The minimum of two pieces with the same ends: the lower line on either side of the place
+    where they cross."""
     if p.slope == q.slope:
         return [p if p.start <= q.start else q]
     # Left of the crossing the steeper line is below, from there on the flatter one.

@@ -1,8 +1,10 @@
-"""Ranges: between which two numbers an expression lies, given the ranges of its symbols.
+"""Interval arithmetic: between which two numbers an expression lies, given the ranges of its
+symbols.
 
 The one idea: for each operation, one function from the ranges of its arguments to a range that
 holds every value the operation can have (and maybe more). An argument for which the operation has
-no value, such as a divisor 0, needs no room in the result.
+no value, such as a divisor 0, needs no room in the result. With s0 in [2, 10], `s0//4 - s0` is in
+[0, 2] + [-10, -2] = [-10, 0]; that both terms have the same s0 is not used.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def hull(*ranges: Range) -> Range:
 
 
 def times(a: Bound, b: Bound) -> Bound:
-    """The product; 0 * inf is 0, because inf stands for numbers without limit, not for a number."""
+    """The product of two bounds. 0 * inf is 0, because inf stands for numbers without limit, not
+    for a number."""
     return (
         0 if a == 0 or b == 0 else a * b if abs(a) != INF and abs(b) != INF else _signed_inf(a, b)
     )
@@ -69,7 +72,8 @@ def _signed_inf(a: Bound, b: Bound) -> Bound:
 
 
 def plus(a: Bound, b: Bound) -> Bound:
-    """The sum; by cases, because an integer beyond the floats can't be added to inf."""
+    """The sum of two bounds. By cases, because an integer beyond the floats can't be added to
+    inf."""
     if abs(a) == INF:
         return a
     return b if abs(b) == INF else a + b
@@ -111,7 +115,8 @@ def _bound_power(a: Bound, exponent: int) -> Bound:
 
 
 def floordiv(a: Range, b: Range) -> Range:
-    """The quotient is monotone in each argument on either side of the divisor 0."""
+    """The range of x // y, y not 0. The quotient is monotone in each argument on either side of the
+    divisor 0, so its extremes are at the corners of the two parts."""
     parts = [p for p in (Range(max(b.lo, 1), b.hi), Range(b.lo, min(b.hi, -1))) if not p.empty]
     corners = [_quotient(x, y) for part in parts for x in a for y in part]
     return Range(min(corners), max(corners)) if corners else ALL
@@ -127,7 +132,8 @@ def _quotient(x: Bound, y: Bound) -> Bound:
 
 
 def mod(a: Range, b: Range) -> Range:
-    """Between 0 and the divisor, which it doesn't reach; the dividend itself if that is there."""
+    """The range of x % y: between 0 and the divisor, without the divisor. If the dividend is known
+    to be less than the divisor, its own range."""
     # The dividend is below every divisor, so that it is the remainder.
     if a.lo >= 0 and a.hi < b.lo:
         return a
@@ -153,7 +159,7 @@ def absolute(a: Range) -> Range:
 
 
 def power(a: Range, b: Range) -> Range:
-    """Exponents below 0 have no value. From 1 on, a ** b grows with both."""
+    """The range of a ** b. Exponents below 0 have no value. For a >= 1 it grows with both."""
     b = Range(max(b.lo, 0), b.hi)
     if a.lo < 1 or b.empty:
         return NATURAL if a.lo >= 0 else ALL
@@ -201,7 +207,8 @@ def float_range(lo: float, hi: float, nan: bool) -> FloatRange:
 
 
 def as_floats(a: Range | FloatRange) -> FloatRange:
-    """Where float() rounds, one step further out: then the ends bound the exact numbers too."""
+    """The range as one of floats. Where float() rounds, the ends are one step further out, so that
+    they bound the exact numbers too."""
     if isinstance(a, FloatRange):
         return a
     # float() raises OverflowError for integers beyond the floats.
@@ -299,8 +306,11 @@ _RANGE: Final[dict[str, Callable[..., Range]]] = {
 
 
 def range_of(e: Expr, lookup: Lookup) -> Range:
-    """`lookup` gives the range of an argument or a part: it may know more than its structure says,
-    and calls `range_of` for what it doesn't know."""
+    """The range of an expression from the ranges of its parts.
+
+    `lookup` gives the range of a part. It may know more than the structure of the part says, and
+    calls `range_of` for what it doesn't know.
+    """
     kind = _SHAPES.get(e.op)
     if kind is not None:
         return kind(e, lookup)
@@ -340,7 +350,7 @@ _SHAPES: Final[dict[str, Callable[[Expr, Lookup], Range]]] = {
 
 
 def float_range_of(e: BaseExpr, lookup: Lookup) -> FloatRange:
-    """The same for float expressions; `lookup` answers for integer and float parts."""
+    """The same for float expressions. `lookup` answers for integer and float parts."""
     if isinstance(e, Expr):
         return as_floats(lookup(e))
     if isinstance(e, FloatExpr) and e.value is not None:

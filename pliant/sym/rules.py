@@ -5,6 +5,9 @@ condition is *known*: from the arguments themselves when an expression is built,
 it is simplified. The same rules serve for both; they differ in what the `KnownFacts` that they
 are given can tell.
 
+For example, `(4*s1 + s0) % 4` is built as `s0 % 4` ("whole multiples don't matter"), and under the
+facts `0 <= s0` and `s0 < 4` that simplifies to s0.
+
 Each rule states its equation as text, which the tests check for all small integers. What a rule
 returns has the value of the operation wherever the operation has one, and no value is lost: a rule
 that would forget a divisor asks whether that is known not to be 0.
@@ -106,6 +109,8 @@ _APPLY: Final[dict[str, list[Apply]]] = {}  # the same, without the text
 
 
 def rule(op: str, equation: str, reason: str, when: str = "True") -> Callable[[Apply], Apply]:
+    """Register a rewrite rule for `op`. `equation` is "left = right", `when` its condition; both
+    are text, for tests and documentation. The decorated function applies the rule."""
     left, _, right = equation.partition(" = ")
 
     def register(apply: Apply) -> Apply:
@@ -117,7 +122,8 @@ def rule(op: str, equation: str, reason: str, when: str = "True") -> Callable[[A
 
 
 def build(facts: KnownFacts, op: str, *args: BaseExpr) -> Expr:
-    """`op(args)` in its simplest form."""
+    """`op(args)` in its simplest form: the result of the first rule that applies, or an atom. A
+    rule makes one step; it calls `build` for the rest."""
     # The order of registration matters: a rule may rely on the form that the earlier ones leave.
     for apply in _APPLY[op]:
         result = apply(facts, *args)
@@ -131,6 +137,7 @@ def build(facts: KnownFacts, op: str, *args: BaseExpr) -> Expr:
 
 
 def _numbers(op: str) -> Apply:
+    """The rule that computes the operation on numbers, as Python does."""
     function = STRICT[op]
 
     def apply(facts: KnownFacts, *args: Any) -> Expr | None:
@@ -323,7 +330,8 @@ def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
 
 
 def _extreme(op: str, other: str, sign: int) -> Apply:
-    """min (sign 1) or max (sign -1): flat, without what another argument makes superfluous."""
+    """The rule for min (sign 1) or max (sign -1): nested ones are flattened, and arguments that
+    can't be the result are dropped. `min(s0, s0 + 1)` is s0, and so is `min(s0, max(s0, s1))`."""
 
     def apply(facts: KnownFacts, *args: Expr) -> Expr:
         flat: dict[Expr, None] = {}
@@ -523,8 +531,8 @@ def _degree(p: Expr) -> tuple[int, tuple[Any, ...]]:
 
 @cached(4096)
 def split_multiples(x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
-    """`(q, r)` with x = q*y + r and q not 0, or None: division of polynomials, as far as it
-    goes."""
+    """`(q, r)` with x = q*y + r and q not 0, or None: the division of polynomials with remainder,
+    for as many steps as it goes."""
     if not y.terms or not x.terms:
         return None
     # Division by the leading term of y, as with polynomials by hand.
@@ -545,7 +553,8 @@ def split_multiples(x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
 
 
 def common_factors(facts: KnownFacts, *exprs: Expr) -> Expr:
-    """The product of the atoms that are in every term of all of them, and known not to be 0."""
+    """The product of all atoms that are a factor of every term of all the expressions, and are
+    known not to be 0; 1 if there is none."""
     for e in exprs:
         if e.const or not e.terms:
             return ONE
@@ -562,7 +571,8 @@ def common_factors(facts: KnownFacts, *exprs: Expr) -> Expr:
 
 
 def simplify(node: Any, facts: KnownFacts) -> Any:
-    """`node` with all replacements and rules that `facts` allows."""
+    """`node` with all replacements and rules that `facts` allows, from the inside out. Results are
+    kept in the facts' memo, which is emptied when they change."""
     memo = facts.memo()
 
     def visit(inner: Any) -> Any:
@@ -579,6 +589,7 @@ def simplify(node: Any, facts: KnownFacts) -> Any:
 def _simplified(node: Any, facts: KnownFacts, visit: Callable[[Any], Any]) -> Any:
     if node.op in ("symbol", "fsymbol"):
         return facts.replacement(node)
+    # A polynomial is in normal form as it was built.
     if type(node) is Expr and node.plain and facts.settled(node):
         return node
     if node.op in REWRITE_RULES:
@@ -591,7 +602,7 @@ def _simplified(node: Any, facts: KnownFacts, visit: Callable[[Any], Any]) -> An
 
 
 def _join_quotients(e: Expr, facts: KnownFacts) -> Expr:
-    """k*(x//k) is x where k is known to divide x."""
+    """Replace k*(x//k) by x, where k is known to divide x."""
     for product, c in e.terms:
         for factor, exponent in product.factors:
             k = factor.args[1].value if factor.op == "floordiv" else None
@@ -602,7 +613,8 @@ def _join_quotients(e: Expr, facts: KnownFacts) -> Expr:
 
 
 def _finish_le0(cond: Cond, facts: KnownFacts) -> Cond:
-    """A common factor above 0 doesn't change on which side of 0 a sum is."""
+    """Divide the sum by common factors that are known to be above 0: that doesn't change its
+    sign."""
     (e,) = cond.args
     g = common_factors(facts, e)
     factors = {f: n for f, n in g.factors if facts.at_least(f, 1)}
@@ -610,7 +622,8 @@ def _finish_le0(cond: Cond, facts: KnownFacts) -> Cond:
 
 
 def _finish_eq0(make: Callable[[Expr], Cond]) -> Callable[[Cond, KnownFacts], Cond]:
-    """A common factor that isn't 0 doesn't change whether a sum is."""
+    """Divide the sum by common factors that are known not to be 0: that doesn't change whether it
+    is 0."""
 
     def finish(cond: Cond, facts: KnownFacts) -> Cond:
         (e,) = cond.args

@@ -27,10 +27,12 @@ def default_preference(symbol: Expr, within: Expr) -> Any:
 
 
 def solve(e: Expr, prefer: Prefer = default_preference) -> tuple[Expr, Expr] | None:
-    """`(s, value)` with s == value wherever e == 0, for a symbol s that is not in value.
+    """`(s, value)` with s == value wherever e == 0, for a symbol s that is not in value; None if
+    there is none.
 
-    That takes a term +s or -s while s is nowhere else in e. Of several such symbols, the one that
-    `prefer` puts last is taken; None from it keeps a symbol.
+    A symbol qualifies if it has the coefficient 1 or -1 and occurs nowhere else in e: `s0 - 2*s1 -
+    3` gives `(s0, 2*s1 + 3)`, and `2*s0 - s0//4` gives None. Of several, the one that `prefer`
+    ranks highest is taken; where `prefer` returns None, the symbol is kept.
     """
     candidates: list[tuple[Any, Expr, int]] = []
     for product, c in e.terms:
@@ -49,15 +51,16 @@ def solve(e: Expr, prefer: Prefer = default_preference) -> tuple[Expr, Expr] | N
 
 
 def congruence(e: Expr) -> Iterator[tuple[Expr, int]]:
-    """`(x, k)` such that k divides x wherever e == 0: from a*p + rest == 0, a divides rest."""
+    """Pairs `(x, k)` such that k divides x wherever e == 0: from a*p + rest == 0, a divides rest.
+    For `4*s0 - s1 == 0` that is `(-s1, 4)`."""
     for product, c in e.terms:
         if abs(c) > 1:
             yield e - scale(product, c), abs(c)
 
 
 def consequences(t: Expr, lo: int | None, hi: int | None, range_of: RangeOf) -> Consequences:
-    """What lo <= t <= hi says about the arguments of t, for an atom t. (None: no such bound.)
-    `range_of` returns the range of an argument."""
+    """What lo <= t <= hi implies for the arguments of t, an atom such as `s0//4`. None stands for a
+    missing bound; `range_of` returns the range of an argument."""
     rule = _ARGUMENTS.get(t.op)
     if rule is not None:
         yield from rule(t, lo, hi, range_of)
@@ -75,7 +78,8 @@ def _floordiv(t: Expr, lo: int | None, hi: int | None, range_of: RangeOf) -> Con
 
 
 def _min(t: Expr, lo: int | None, hi: int | None, range_of: RangeOf) -> Consequences:
-    """All arguments are >= lo; one is <= hi, so if only one can be, it is."""
+    """All arguments are >= lo. One is <= hi; if the ranges leave only one that can be, it is that
+    one."""
     if lo is not None:
         yield from [ge(x, lo) for x in t.args]
     if hi is not None:

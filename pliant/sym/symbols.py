@@ -88,8 +88,8 @@ class SymbolTable:
         declared: Range | None = None,
         why: str = "",
     ) -> Expr:
-        """The symbol for an integer that the program computes from data. `declared` is true of it
-        by the nature of the operation, and needs no guard."""
+        """The symbol for an integer that the program computes from data. `declared` is a range that
+        follows from the operation (`nonzero` finds at most `numel` places), and needs no guard."""
         natural = (NATURAL if size_like else ALL) & (declared or ALL)
         named = self._as_written(source)
         return self._add(named, "computed", None, size_like, natural, False, why)
