@@ -32,7 +32,8 @@ def watched(
     dispatcher: Dispatcher,
     values: tuple[Any, ...],
 ) -> Entry | None:
-    """Call `on_miss`, and report a failure. Not while a listener runs: it compiles, too."""
+    """Call `on_miss`, and tell the observers afterwards if pliant failed in it. An observer
+    compiles too, so that its own failures are not observed."""
     if not _observers or getattr(_busy, "now", False):
         return on_miss(dispatcher, values)
     thread, failures = threading.get_ident(), 0

@@ -19,7 +19,8 @@ from pliant.stages import Compiled
 
 @dataclass(slots=True)
 class FunctionCache:
-    """The compiled parts of one function. `make` adds a part, compiled when it is first called."""
+    """The compiled parts of one function: its resume functions and callbacks, each with a
+    dispatcher, and what was seen of their inputs. `make` makes the dispatcher of a part."""
 
     make: Callable[[types.FunctionType], Dispatcher]
     resume_functions: ResumeFunctions = field(default_factory=ResumeFunctions)
@@ -33,8 +34,9 @@ class FunctionCache:
     uncompiled: InputHistory | None = None
 
     def resume(self, function: types.FunctionType, inner: tuple[Any, ...]) -> Dispatcher:
-        """The compiled resume function that calls the resume functions `inner`; the same one each
-        time. They are part of the key because each of them is another program to compile."""
+        """The dispatcher of a resume function that calls the resume functions `inner`; the same one
+        each time. `inner` is part of the key because the compiled code calls them: with others it
+        is another program."""
         # Functions hash by identity, and `ResumeFunctions` returns the same one for the same place.
         key = (function, *inner)
         if key not in self.resumes:
@@ -42,7 +44,8 @@ class FunctionCache:
         return self.resumes[key]
 
     def callback(self, function: types.FunctionType) -> Dispatcher:
-        """The compiled stand-in for a function that C code calls; one for equal functions."""
+        """The dispatcher of a function that C code calls (a hook, a callback). Functions of one
+        code and the same globals share it."""
         # The function that is kept keeps its globals, so their address can't be used again
         # meanwhile.
         key = (function.__code__, id(function.__globals__))
@@ -53,8 +56,8 @@ class FunctionCache:
         return dispatcher in self.resumes.values()
 
     def history(self, dispatcher: Dispatcher) -> InputHistory:
-        """What was seen of the inputs of one part, at its compilations so far. A call that ran
-        uncompiled says something of all parts: they have variables of the same names."""
+        """What was seen of the inputs of one part, at its compilations so far. It starts as a copy
+        of what an uncompiled call saw, because variables have the same names in all parts."""
         history = self.histories.get(dispatcher)
         if history is None:
             history = InputHistory() if self.uncompiled is None else copy.deepcopy(self.uncompiled)
@@ -62,7 +65,7 @@ class FunctionCache:
         return history
 
     def called_uncompiled(self, dispatcher: Dispatcher) -> InputHistory:
-        """Where to take note of a call of the function itself that is not compiled."""
+        """The history in which to note the inputs of a call that runs uncompiled."""
         self.uncompiled = self.history(dispatcher)
         return self.uncompiled
 

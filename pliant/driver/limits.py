@@ -51,7 +51,8 @@ class Failure:
 
 @dataclass(slots=True)
 class Limits:
-    """Counts the compilations of one function and of the resume functions made of it."""
+    """Counts the compilations of one function and its resume functions, and says when there are
+    enough."""
 
     options: Options
     policy: DynamicPolicy
@@ -60,8 +61,9 @@ class Limits:
     extended: set[Dispatcher] = field(default_factory=set)  # their last attempt has been made
 
     def allow(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> bool:
-        """Whether the function may be compiled for a call that no entry fits."""
-        # Also where it is turned on for a while, long after `compile` was called.
+        """Whether the function may be compiled for this call. If not, the dispatcher is told to run
+        eagerly on a miss, or this raises."""
+        # The option as it was when `compile` was called, or as it is now.
         forbidden = self.options.error_on_recompile or config.error_on_recompile
         if dispatcher.entries and forbidden:
             self._refuse(dispatcher, why_none_fits(dispatcher, values))
@@ -83,6 +85,7 @@ class Limits:
         return False
 
     def _refuse(self, dispatcher: Dispatcher, failures: list[Failure]) -> NoReturn:
+        """Raise the RecompileError of `config.error_on_recompile`."""
         varied, remedy = what_varied(failures)
         about = described(dispatcher.fn)
         raise RecompileError(
@@ -94,7 +97,7 @@ class Limits:
         )
 
     def reached(self, dispatcher: Dispatcher) -> str | None:
-        """The option whose limit the function has reached."""
+        """The name of the option whose limit the function has reached, or None."""
         if len(dispatcher.entries) >= self.options.recompile_limit:
             return "recompile_limit"
         if self.total >= self.options.accumulated_recompile_limit:
@@ -102,7 +105,8 @@ class Limits:
         return None
 
     def _stop(self, dispatcher: Dispatcher, failures: list[Failure]) -> None:
-        """No more compilations of this function: what fits no entry runs eagerly."""
+        """Compile this function no more: a call that fits no entry runs eagerly, or is an error
+        under `fullgraph`."""
         option = self.reached(dispatcher) or "recompile_limit"
         limit = getattr(self.options, option)
         varied, remedy = what_varied(failures)
@@ -129,6 +133,7 @@ class Limits:
         )
 
     def _tell(self, dispatcher: Dispatcher, failures: list[Failure]) -> None:
+        """Emit the event that the function is compiled again, with the reasons."""
         events.emit(
             events.Recompiled(
                 **described(dispatcher.fn),
@@ -139,7 +144,8 @@ class Limits:
         )
 
     def allow_case(self, dispatcher: Dispatcher, answers: dict[str, bool]) -> bool:
-        """Whether the function may be compiled for a case that was found in the data."""
+        """Whether the function may be compiled for a case found in the data (`recovery`). There is
+        no failed guard to report: the reason is the last of `answers`."""
         if self.reached(dispatcher) is not None:
             return False
         # `recovery` lists the answers up to the one that was wrong, so that one is the last.
@@ -157,9 +163,10 @@ class Limits:
 def why_none_fits(
     dispatcher: Dispatcher, values: tuple[Any, ...], every: bool = False, most: int | None = None
 ) -> list[Failure]:
-    """For each entry, oldest first, why it does not fit the call: its first guard that fails, or
-    every one. `most`: of so many entries, those that were used last."""
+    """For each entry, oldest first, its first guard that fails for the call, or with `every` all of
+    them. With `most`, only of that many entries, those used last."""
     failures: list[Failure] = []
+    # `entries` are in the order of their last use.
     for entry in sorted(dispatcher.entries[:most], key=lambda entry: entry.info.index):
         if every:
             failed = entry.tree.failures(values)
@@ -174,14 +181,16 @@ def why_none_fits(
 
 
 def can_be_general(policy: DynamicPolicy, failures: list[Failure]) -> bool:
-    """Whether numbers and sizes that were constants so far are all that stands between the call and
-    every entry, and the next compilation makes them symbols."""
+    """Whether one more compilation, with symbols for what was constant so far, would fit this call
+    and all earlier ones: every failed guard is on a number or on sizes."""
     if not policy.generalises or not failures:
         return False
     return all(_GENERAL.get(f.kind, _never)(policy, f.guard, f.got) for f in failures)
 
 
 def _other_number(policy: DynamicPolicy, guard: Guard, actual: Any) -> bool:
+    """Whether the guard fixes a number that may become a symbol, and the call has another one of
+    the same type."""
     fixed = {int: policy.specialize_int, float: policy.specialize_float}
     return not fixed.get(type(guard.expected), True) and type(actual) is type(guard.expected)
 
@@ -206,7 +215,8 @@ _GENERAL: dict[GuardKind | None, Callable[[DynamicPolicy, Any, Any], bool]] = {
 
 
 def what_varied(failures: list[Failure]) -> tuple[str, str]:
-    """What was different most often, with the values seen, and what a user can do about it."""
+    """What was different most often, with the values seen, and what a user can do about it:
+    `("L['n'] was 1, 2, 3 and is now 4", "Pass the number as a tensor…")`."""
     if not failures:
         return "", ""
     differences = [plan.difference(failure.guard, failure.got) for failure in failures]
@@ -222,6 +232,7 @@ def what_varied(failures: list[Failure]) -> tuple[str, str]:
 
 
 def remedy(failure: Failure) -> str:
+    """What a user can do so that this guard doesn't fail."""
     guard = failure.guard
     if guard is None or failure.got is UNREACHABLE:
         return REMEDIES[None]

@@ -54,21 +54,27 @@ else:
 
 
 def cleanups() -> list[Cleanup]:
-    """For the end of a compilation: what it may change that belongs to all threads."""
+    """What a compilation may change that belongs to all threads, to be put back at its end."""
     return [attribute(torch, "_check_with")]
 
 
 class OutOfMemory(Exception):
-    """There is not enough memory to follow the program. Python may run it this time."""
+    """There is not enough memory to follow the program. Python runs it this time, and the next miss
+    tries again."""
 
 
-# Why a function that is one graph or nothing is left to Python.
+# Errors that say something about the program rather than about a failure of pliant.
 EXPECTED = (PliantError, NotCaptured, ForeignTracer, OutOfMemory)
 
 
 @dataclass(slots=True)
 class Compiler:
-    """How a function given to `pliant.compile` is compiled, and every resume function of it."""
+    """How a function given to `pliant.compile` is compiled, and every resume function of it.
+
+    One `Compiler` belongs to one call of `pliant.compile`. It has what all dispatchers of the
+    function share: options, backend, limits, and the cache of resume functions with what was seen
+    of their inputs.
+    """
 
     options: Options
     backend: Any
@@ -93,7 +99,8 @@ class Compiler:
         return Dispatcher(function, self.on_miss, self.on_error)
 
     def on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
-        """No entry fits the call: compile one, or None to run the function as it is."""
+        """Called by the dispatcher when no entry fits the call. Returns a new entry, or None to run
+        the function as it is."""
         return failures.watched(self._isolated_on_miss, dispatcher, values)
 
     def _isolated_on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
@@ -102,6 +109,8 @@ class Compiler:
         return entry
 
     def _on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
+        """`on_miss` with the lock held: what may decide against a compilation, then the
+        compilation."""
         entry = dispatcher.find(values)  # another thread may have compiled it meanwhile
         if entry is not None:
             return entry
@@ -139,10 +148,13 @@ class Compiler:
         values: tuple[Any, ...],
         answers: Mapping[str, bool] | None = None,
     ) -> Entry | None:
-        """A new entry, or None where we fail, or where another tracer is at work."""
+        """A new entry, or None if the function has to run eagerly: pliant failed, or another tracer
+        is at work. Errors meant for the user are raised."""
         try:
             with reporting.whether_abandoned(dispatcher.fn):
                 return self._compile(dispatcher, values, answers)
+        # Order matters: `InternalError` and `BackendError` are `PliantError`s, which otherwise are
+        # raised.
         except InternalError as error:  # of our own backend
             raise_hidden(error.__cause__ or error)
             # The backend's error names the graph; the one made of it names the function's line.
@@ -165,9 +177,14 @@ class Compiler:
     def _try_interposed(
         self, dispatcher: Dispatcher, values: tuple[Any, ...], state: State
     ) -> Entry | None:
-        """An entry for calls under a transform or a dispatch mode; None where the function can't
-        be one graph. A mode is often another object at each call, so there is one such entry, and
-        transforms don't use up the limit: what they call would run eagerly anyway."""
+        """An entry for calls under a transform of `torch.func` or a dispatch mode, or None if the
+        function can't be one graph.
+
+        Such a graph is run by PyTorch, so that the transform or mode sees its operators. A mode is
+        often another object at each call, so one such entry is made for modes. Calls like these
+        fill at most half of the limit on recompilations: without an entry the function simply runs
+        eagerly.
+        """
         full = 2 * len(dispatcher.entries) >= self.options.recompile_limit
         if full or dispatcher in self.eager_if_interposed:
             return None
@@ -194,8 +211,12 @@ class Compiler:
         answers: Mapping[str, bool] | None = None,
         interposed: bool = False,
     ) -> Entry:
-        """`answers`: to questions about data that capture can't answer. `interposed`: a transform
-        or a mode is active, so the function is one graph that PyTorch runs."""
+        """Capture, guards, backend, installation: one compilation.
+
+        `answers` are answers to questions about data that capture can't decide. `interposed` says
+        that a transform or a mode is active, so that the function must be one graph, run by
+        PyTorch.
+        """
         dynamic = Dynamic(self.policy, self.functions.history(dispatcher), answers or {})
         about, times = reporting.started(dispatcher.fn, len(dispatcher.entries))
         fullgraph = self.fullgraph or interposed
@@ -294,7 +315,8 @@ class Compiler:
         return Compiled(captured, lasting, code, graph, about["index"])
 
     def _fall_back(self, dispatcher: Dispatcher, error: BaseException) -> None:
-        """A mistake of ours: the user's function still runs, eagerly."""
+        """pliant failed: the function runs eagerly from now on, or this raises InternalError if it
+        is strict."""
         if self.strict:
             raise InternalError(
                 f"compiling {dispatcher.fn.__qualname__} failed inside pliant: {error!r}",
@@ -310,7 +332,8 @@ class Compiler:
     def on_error(
         self, dispatcher: Dispatcher, entry: Entry, values: tuple[Any, ...], error: BaseException
     ) -> Any:
-        """Residual code raised: the user sees the exception as his own code would raise it."""
+        """Called by the dispatcher when residual code raised. Returns the call's result or raises
+        what the program is to see: its own exception, as eager PyTorch would raise it."""
 
         def compile_case(answers: dict[str, bool]) -> Entry | None:
             allowed = self.limits.allow_case(dispatcher, answers)

@@ -35,7 +35,16 @@ def handle(
     error: BaseException,
     compile_case: CompileCase,
 ) -> Any:
-    """What the call returns, or the exception that it raises, instead of `error`."""
+    """What the call returns, or the exception that it raises, instead of `error`.
+
+    Three cases, if the graph raised (and not an operation in residual code):
+
+    - A question about data was answered the wrong way for this call: run, or first compile, the
+      code for the other answer.
+    - The graph has changed nothing, or it can be put back: run the function again in Python, which
+      raises or handles the error as eager does.
+    - Otherwise `error` is raised as it is.
+    """
     compiled: Compiled = entry.info
     captured, bindings = compiled.captured, compiled.bindings
     graph, code = bindings.graph, entry.residual.__code__
@@ -66,20 +75,22 @@ def handle(
 
 
 def _may_run_again(error: BaseException) -> bool:
-    """Not after an interrupt, which would be dropped."""
+    """Whether Python may run the function again after this error. Not after an interrupt
+    (KeyboardInterrupt, SystemExit): running again would drop it."""
     return isinstance(error, Exception) and not isinstance(error, STOP)
 
 
 def _has_observers() -> bool:
-    """Whether hooks of the program were called by what the graph did so far, for tensors that
-    autograd saved: they would be called again. Such a hook may be what raised, as activation
-    checkpointing does to end the second run of a function early."""
+    """Whether a hook of the program on the tensors that autograd saves is active. A second run
+    would call it again. It may even be what raised: activation checkpointing ends the second run of
+    a function early in that way."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def _wrong_answer(captured: Captured, error: BaseException) -> str | None:
-    """The question about data that capture answered the wrong way for this call, if that is why it
-    failed. What tests a speculation depends on the backend: its error has the question in it."""
+    """The question about data that capture answered the wrong way for this call, if that is why the
+    graph failed; otherwise None. A failed speculation is known by its text: which exception the
+    test of it raises depends on the backend."""
     if isinstance(error, AssumptionFailed):
         return error.condition
     text = str(error) if captured.speculations else ""
@@ -95,6 +106,8 @@ def _run_other_case(
     failed: str,
     compile_case: CompileCase,
 ) -> Any:
+    """Run the call with the code for the other answer to `failed`: an entry that has it, or a new
+    one. In Python, if that case can't be compiled."""
     # Questions that come later may not even be asked once this one has another answer.
     answers = _answers_instead(entry, failed)
     try:
@@ -108,7 +121,8 @@ def _run_other_case(
 
 
 def _answers_instead(entry: Entry, failed: str) -> dict[str, bool]:
-    """The answers that were assumed up to the one that failed, and the other one to that."""
+    """The answers that the entry assumed up to the one that failed, which is inverted. Later ones
+    are left out: with another answer here, those questions may not come up."""
     answers = {}
     captured: Captured = entry.info.captured
     for key, answer in (*captured.speculations, *captured.assumptions):
@@ -121,7 +135,7 @@ def _answers_instead(entry: Entry, failed: str) -> dict[str, bool]:
 def _entry_with(
     dispatcher: Dispatcher, values: tuple[Any, ...], answers: dict[str, bool]
 ) -> Entry | None:
-    """An entry that fits the call and was compiled with these answers."""
+    """An entry that fits the call and was compiled with these answers, or None."""
     for entry in dispatcher.entries:
         captured: Captured = entry.info.captured
         assumed = dict((*captured.speculations, *captured.assumptions))

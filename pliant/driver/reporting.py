@@ -29,8 +29,8 @@ else:
 
 
 def started(function: types.FunctionType, index: int) -> tuple[dict[str, Any], list[float]]:
-    """Compilation number `index` of `function` begins. Returns what later events say of it too,
-    and the times of its phases, so far its beginning."""
+    """Report that compilation number `index` of `function` begins. Returns what later events repeat
+    (`about`), and a list of times, which each phase extends by its end."""
     about = {"index": index, **described(function)}
     events.emit(events.CompileStarted(**about))
     if events.heard():
@@ -41,7 +41,7 @@ def started(function: types.FunctionType, index: int) -> tuple[dict[str, Any], l
 def finished(
     compiled: Compiled, shape_log: ShapeLog, about: dict[str, Any], times: list[float]
 ) -> None:
-    """It succeeded; `times` are its beginning and the ends of its phases."""
+    """Report a compilation that succeeded. `times` are its beginning and the ends of its phases."""
     _report_capture(compiled.captured, compiled.bindings, shape_log, about)
     seconds = [end - begin for begin, end in itertools.pairwise(times)]
     phases = dict(zip(("capture", "guards", "backend"), seconds, strict=True))
@@ -50,7 +50,8 @@ def finished(
 
 @contextmanager
 def whether_abandoned(function: types.FunctionType) -> Iterator[None]:
-    """Inside the `with` block `function` is compiled. Nobody waits for one that has failed."""
+    """Inside the `with` block `function` is compiled. If that raises, report it, so that displays
+    of progress stop waiting for it."""
     try:
         yield
     except BaseException:
@@ -69,17 +70,18 @@ def backend(about: dict[str, Any], name: str) -> Iterator[None]:
 
 
 def not_captured(function: types.FunctionType, code: str, reason: str) -> None:
-    """Nothing of the function can be captured."""
+    """Report that nothing of the function can be captured."""
     _broke(BreakInfo(code, reason, None, ()), {"index": 0, **described(function)})
 
 
 def fell_back(function: types.FunctionType, error: BaseException) -> None:
-    """We failed: the function runs eagerly."""
+    """Report a failure of pliant: the function runs eagerly."""
     events.emit(events.FellBack(reason=repr(error), error=error, **described(function)))
 
 
 def described(function: types.FunctionType) -> dict[str, Any]:
-    """The user's name for a function, and its line. Resume functions are parts of what he wrote."""
+    """The user's name for a function, and its position. A resume function is called after the
+    function and line that it continues."""
     written = inspect.unwrap(function)
     position = Position.of_code(getattr(written, "__code__", function.__code__))
     name, line = function.__qualname__, getattr(function, "resumed_line", None)

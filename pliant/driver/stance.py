@@ -22,7 +22,8 @@ STANCES = (
 
 @dataclass(frozen=True, slots=True)
 class Stance:
-    """What is done for now, and which backend compiles instead of the chosen one."""
+    """What `set_stance` chose. `backend` compiles instead of the one given to `compile`; with
+    `trusts_entries`, a call that fits no entry is an error."""
 
     name: str = "default"
     backend: str | Callable[..., Any] | None = None
@@ -42,7 +43,7 @@ def forget() -> None:
 
 
 def _take(stance: Stance) -> Stance:
-    """Take a stance; the one before it."""
+    """Make `stance` the current one; returns the one before it."""
     global _now
     before, _now = _now, stance
     set_bypass(stance.name == "force_eager")
@@ -50,8 +51,12 @@ def _take(stance: Stance) -> Stance:
 
 
 def allows(dispatcher: Dispatcher, resumed: bool, varied: Callable[[], str]) -> bool:
-    """Whether a function may be compiled for a call that no compiled code fits. `resumed`: it goes
-    on behind a graph break of one that was. `varied` says in words why none fits."""
+    """Whether a function may be compiled for a call that no compiled code fits, under the current
+    stance. May raise RecompileError.
+
+    `resumed` says that the dispatcher is a resume function of another one. `varied` returns in
+    words why no entry fits; it is called for the error only.
+    """
     if _now.trusts_entries and len(dispatcher.entries):
         raise RecompileError(
             "Recompilation triggered with skip_guard_eval_unsafe stance: "

@@ -25,8 +25,8 @@ def verifying(
     shapes: Any,
     options: Options,
 ) -> Callable[..., Any]:
-    """`call_backend`. Raises BackendError if the graph and the code differ in a result, or in what
-    they write to an input."""
+    """As `call_backend`, and compare the result with the graph itself. Raises BackendError if the
+    two differ in a result, or in what they write to an input."""
     original = copy.deepcopy(gm)  # a backend may change the graph
     compiled = call_backend(backend, gm, example_inputs, shapes, options)
     expected, actual = (_run(function, example_inputs) for function in (original.forward, compiled))
@@ -43,7 +43,7 @@ def verifying(
 
 
 def _run(function: Callable[..., Any], examples: Sequence[Any]) -> list[torch.Tensor]:
-    """The results, and the inputs as they are afterwards."""
+    """Run on copies of the examples: the results, and the inputs as they are afterwards."""
     inputs = [_copied(example) for example in examples]
     devices = {t.device.index for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
     with torch.random.fork_rng(devices=sorted(devices)):

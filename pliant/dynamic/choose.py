@@ -32,9 +32,11 @@ from pliant.dynamic.sources import Patterns
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What an input is to be. `strict`: it is an error if it turns out to be a constant.
-    `minimum` and `maximum` are promises, to be guarded. `why`, in words for the user.
-    `shape_id`: sizes that have this name are equal."""
+    """What an input becomes: a constant, a symbol, or an unbacked symbol.
+
+    `strict`: it is an error if it turns out to be a constant. `minimum` and `maximum` are promises,
+    which are guarded. `shape_id`: sizes with this name are equal. `why` is the reason in words.
+    """
 
     state: InputState
     strict: bool
@@ -63,7 +65,8 @@ class DynamicPolicy:
 
     @classmethod
     def of(cls, dynamic: bool | None, options: Options) -> DynamicPolicy:
-        """Raises InvalidOptionError if a list of sources can't be understood."""
+        """The policy for `compile(dynamic=dynamic)` and these options. Raises InvalidOptionError if
+        a list of sources can't be parsed."""
         return cls(
             dynamic,
             options.automatic_dynamic_shapes,
@@ -76,10 +79,10 @@ class DynamicPolicy:
 
 
 class Carried:
-    """The sizes of one call that are marked, so that equal ones of other tensors become symbols
-    too: in `x + y` both have to, or neither.
+    """The marked sizes of one call, so that equal sizes of other tensors become symbols too: for `x
+    + y` both have to, or the sum makes a constant of the marked one.
 
-    Note all tensors of a call before choosing for any of them. A size of 1 isn't carried: it is
+    All tensors of a call are noted before any size is chosen. A size of 1 isn't carried: it is
     common by chance, and means broadcasting more often than equality.
     """
 
@@ -88,7 +91,7 @@ class Carried:
         self._sizes: dict[int, list[tuple[str, int]]] = {}
 
     def note(self, source_text: str, tensor: torch.Tensor) -> None:
-        """Look at the marks of a tensor, and at whether a list of sources names it."""
+        """Note the sizes of a tensor that are marked, or named in a list of sources."""
         marks = marks_of(tensor)
         policy = self._policy
         if not marks and not policy.dynamic_sources and not policy.unbacked_sources:
@@ -100,7 +103,8 @@ class Carried:
                 self._sizes.setdefault(size, []).append((source_text, dim))
 
     def like(self, source_text: str, size: int) -> str | None:
-        """The marked size of another tensor that this one equals."""
+        """The name of the marked size, of another tensor, that this one equals; None if there is
+        none."""
         for other, dim in self._sizes.get(size, ()):
             if other != source_text:
                 return f"{other}.size()[{dim}]"
@@ -118,10 +122,10 @@ def choose_size(
     module_part: str = "",
     carried: Carried | None = None,
 ) -> Choice:
-    """What dimension `dim` of the input tensor is to be.
+    """What dimension `dim` of the input tensor `source_text` becomes.
 
-    `changed`: it is known to vary (`History`), and was `before`. `module_part` is "parameter",
-    "buffer" or "attribute" for a tensor that was found in a module.
+    `changed` says that it is known to vary (`History`), and `before` what it was. `module_part` is
+    "parameter", "buffer" or "attribute" for a tensor found in a module.
     """
     size = int(tensor.shape[dim])
     part = module_part or ("parameter" if isinstance(tensor, torch.nn.Parameter) else "")
@@ -187,7 +191,8 @@ _MARKED: Final[dict[str, tuple[InputState, str]]] = {
 def _listed(
     policy: DynamicPolicy, source_text: str, dim: int | None, unbacked: bool = True
 ) -> Choice | None:
-    """Of the two lists, unbacked_sources is the stronger, as mark_unbacked is of marks."""
+    """The choice by a list of sources that names the input. Of the two lists, unbacked_sources is
+    the stronger one, as mark_unbacked is among marks."""
     lists: tuple[tuple[InputState, Patterns], ...] = (
         ("unbacked" if unbacked else "dynamic", policy.unbacked_sources),
         ("dynamic", policy.dynamic_sources),
@@ -206,8 +211,8 @@ def _carried(carried: Carried | None, source_text: str, size: int, part: str) ->
 
 
 def _learning_rate(policy: DynamicPolicy) -> Choice | None:
-    """A schedule may begin after any number of steps: to wait for the first change would cost a
-    compilation of the whole step."""
+    """A learning rate is a symbol from the start: a schedule may begin after any number of steps,
+    and the first change would compile the whole step again."""
     return _dynamic("a learning rate") if policy.generalises else None
 
 
@@ -220,6 +225,7 @@ def _by_policy(
 def _reasons(
     policy: DynamicPolicy, word: str, value: Any, before: Any, changed: bool, part: str
 ) -> Iterator[Choice]:
+    """The remaining reasons in order, the last of which always applies."""
     # Even for a part of a module: what has been seen to change will change again.
     automatic = changed and policy.automatic and policy.dynamic is not False
     if policy.dynamic is False:

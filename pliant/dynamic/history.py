@@ -1,7 +1,10 @@
-"""What was seen of the inputs of a function whenever it was compiled: what changes is not constant.
+"""What was seen of the inputs of a function whenever it was compiled: automatic dynamic shapes.
 
-The one idea: automatic dynamic. A size is a constant until a call comes with another one; then it
-is known to vary, and stays so. Nothing is ever taken back.
+The one idea: a size is a constant until a call comes with another one; then it is known to vary,
+and becomes a symbol. Nothing is ever taken back.
+
+    f(torch.ones(3, 8))   sizes (3, 8)                  nothing is known to vary
+    f(torch.ones(5, 8))   sizes (5, 8), was (3, 8)      dimension 0 varies
 
 Strides need care. Those of a row-major matrix change with its width, but say nothing new: they are
 a product of sizes. A stride counts as varying only if no such product explains it in every
@@ -40,7 +43,8 @@ class Changed:
 
 @dataclass(slots=True)
 class _Seen:
-    """The observations of one input with one number of dimensions, summed up."""
+    """All observations of one input with one number of dimensions, summed up. `pairs` are the
+    products of `_products` that held in every one of them."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -51,6 +55,7 @@ class _Seen:
     offset_before: int | None = None
 
     def add(self, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> None:
+        """Take a further observation into account."""
         for dim, (old, new) in enumerate(zip(self.sizes, sizes, strict=True)):
             if old != new:
                 self.before[dim] = old
@@ -90,8 +95,8 @@ class InputHistory:
     def observe_tensor(
         self, source_text: str, sizes: Sequence[int], strides: Sequence[int], offset: int
     ) -> Changed:
-        """Take note of a tensor, and tell what is known to vary. A tensor that is compiled for
-        with another number of dimensions is another input; both are remembered."""
+        """Note the layout of an input tensor; returns what is known to vary. The same source with
+        another number of dimensions is kept apart."""
         sizes, strides = tuple(sizes), tuple(strides)
         self._tensor_sources.add(source_text)
         key = (source_text, len(sizes))
@@ -104,8 +109,9 @@ class InputHistory:
         return history.summary()
 
     def observe_number(self, source_text: str, value: int | float) -> bool:
-        """Take note of an int or float, and tell whether it is known to vary. One of another type
-        is another input. A number where a tensor was before varies at once."""
+        """Note the value of an int or float input; returns whether it is known to vary. The same
+        source with the other type is kept apart. A number where a tensor was before varies at once.
+        """
         key = (source_text, type(value))
         if key not in self._numbers:
             self._numbers[key] = (value, None)
@@ -118,8 +124,8 @@ class InputHistory:
         return before is not None or source_text in self._tensor_sources
 
     def count_numbers_in(self, source_text: str, value: int | float) -> int:
-        """Take note of the number that a tensor held when the program asked about it, and tell how
-        many there were so far."""
+        """Note the number that a tensor of the program's state held when the program asked about
+        it; returns how many different ones there were."""
         numbers = self._in_tensors.setdefault(source_text, set())
         numbers.add(_bits(value))
         return len(numbers)
@@ -159,8 +165,8 @@ def _products(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Pairs:
 def _chosen(
     pairs: Pairs, sizes: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[int | None, ...]:
-    """One of the pairs of each dimension, without circles: each follows one that comes before it in
-    the order of memory, and of those the nearest."""
+    """For each dimension, one of its pairs: the nearest dimension that comes before it in the order
+    of memory. So there are no cycles."""
     order = _order(sizes, strides)
     followed: list[int | None] = [None] * len(strides)
     # Only what is before it in memory, so that a circle of followers can't arise.
@@ -170,8 +176,8 @@ def _chosen(
 
 
 def _order(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions from the innermost to the outermost. Those of size 0 and 1 have the stride of
-    the next larger one; among themselves they are taken to be in row-major order."""
+    """The dimensions from the innermost to the outermost. Dimensions of size 0 or 1 can have any
+    stride; among equal strides they count as inner ones, and otherwise the order is row-major."""
     dims = range(len(strides))
     return tuple(sorted(dims, key=lambda dim: (strides[dim], sizes[dim] > 1, -dim)))
 

@@ -218,7 +218,9 @@ def _refuse(index: object, name: str) -> list[int]:
 
 
 def _combined(old: Mark | None, new: Mark, dim: int, name: str) -> Mark:
-    """Both marks in one: what was said stays said."""
+    """The mark that says what both say. One on all dimensions (`mark_static(t)`) yields to one on
+    this dimension. Otherwise static contradicts any other kind, the more general of two other kinds
+    wins, and ranges are intersected."""
     if old is None or old.whole:
         return new
     if new.whole:

@@ -27,7 +27,7 @@ from pliant.sym.records import (
 
 @dataclass(frozen=True, slots=True)
 class ConstantInput:
-    """An input that is a constant from the start, and why."""
+    """An input that was chosen to be a constant, and why."""
 
     source: object
     value: int | float

@@ -40,8 +40,9 @@ _TABLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One entry of a list. `expression` is None if it can only be meant as a name. `dim`: the
-    dimension it is about, None for all. `giver`: the option or variable that it stands in."""
+    """One entry of a list of sources. `expression` is None if it can only be meant as a name. `dim`
+    is the dimension it is about, None for all, and `giver` the option or variable that it stands
+    in."""
 
     text: str
     name: str
@@ -65,8 +66,8 @@ def parse(text: str, giver: str = "dynamic_sources") -> Patterns:
 
 
 def gather(option: str, value: str) -> Patterns:
-    """The list of the option of this name, which has this value, of its variables, and of
-    PyTorch's option of the same name, if the program has touched that."""
+    """The patterns of the option `option`: its value, its environment variables, and PyTorch's
+    option of the same name (if the program has imported that)."""
     patterns = parse(value, option)
     if (config := sys.modules.get("torch.compiler.config")) is not None:
         patterns += parse(getattr(config, option, ""), f"torch.compiler.config.{option}")
@@ -97,7 +98,7 @@ def _spellings(source_text: str, dim: int | None) -> tuple[str, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside of brackets: `L['a,b']` and `x{1,2}` are one entry each."""
+    """Split at the commas outside of brackets: `L['a,b']` and `x{1,2}` are one entry each."""
     entries, depth = [""], 0
     for letter in _LETTER.findall(text):
         depth += _BRACKETS.get(letter, 0)

@@ -46,7 +46,8 @@ def expressions(numbers: Iterable[Any]) -> list[Any]:
 
 
 class Arguments:
-    """The arguments of one call, read once."""
+    """The arguments of one operator call, read once: its key, the fakes among them, and whether the
+    key determines the result (`reusable`)."""
 
     __slots__ = ("fakes", "foreign", "key", "reusable")
 
@@ -105,7 +106,7 @@ class Arguments:
             self.reusable = False
 
     def is_shared(self, t: Fake) -> bool:
-        """Whether another argument lies in the memory of `t`, or is `t`."""
+        """Whether another argument is in the storage of `t`, or is `t` itself."""
         memory = t.untyped_storage()._cdata
         return sum(tensor.untyped_storage()._cdata == memory for tensor in self.fakes) > 1
 
@@ -150,7 +151,8 @@ class Twins:
         return self._made.values()
 
     def swap(self, value: Any) -> Any:
-        """`value` with every fake replaced by its twin; generators have no meaning on meta."""
+        """`value` with every fake replaced by its twin. Generators become None: a meta kernel draws
+        nothing."""
         if type(value) is Fake:
             return self.of(value)
         if isinstance(value, (list, tuple)):
@@ -167,7 +169,7 @@ class Twins:
 
 
 def placed(device: Any) -> torch.device:
-    """A device with the index it means now."""
+    """The device with an index: "cuda" is the current one."""
     device = torch.device(device)
     if device.index is None and device.type not in ("cpu", "meta"):
         return torch.device(device.type, torch.get_device_module(device).current_device())

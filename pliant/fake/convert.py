@@ -19,8 +19,8 @@ _ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def _has_refused_history(t: torch.Tensor) -> bool:
-    """A view whose base was written to in a way that autograd does not allow: PyTorch raises an
-    error when its history is read."""
+    """Whether reading the history of `t` raises: a view whose base was written to in a way that
+    autograd doesn't allow."""
     if not t._is_view():
         return False
     try:
@@ -58,8 +58,8 @@ def kind_without_fake(t: torch.Tensor) -> str | None:
 
 
 def is_transformed(t: torch.Tensor) -> bool:
-    """Whether a transform of `torch.func` made `t`: it hides a dimension, or is what a derivative
-    is taken of."""
+    """Whether a transform of `torch.func` that is still active made `t` (it hides a batch
+    dimension, or is differentiated)."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(t)
     return wrapped and torch._C._functorch.maybe_get_level(t) > 0  # it is less after its end
 
@@ -68,7 +68,8 @@ UNINITIALIZED: Any = parameter.UninitializedTensorMixin  # type: ignore[attr-def
 
 
 def _is_only_python(cls: type[torch.Tensor]) -> bool:
-    """Whether a subclass of tensors changes nothing that PyTorch's operators see."""
+    """Whether a subclass of tensors leaves operators alone: it may have methods, but no
+    `__torch_dispatch__`."""
     if issubclass(cls, UNINITIALIZED):
         return False
     return bool(cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__)

@@ -33,7 +33,7 @@ def is_symbolic(numbers: Iterable[Any]) -> bool:
 
 
 def must_be_size(number: Any) -> None:
-    """A symbolic number that is used as a size is at least 0 from here on."""
+    """Note that a symbolic number is used as a size, and so is at least 0 from here on."""
     if type(number) is not int:
         number.node.shape_env._constrain_range_for_size(number.node.expr)
 
@@ -49,7 +49,8 @@ def contiguous_strides(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def ordered_strides(sizes: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a dense tensor with its dimensions in this order, the outermost first."""
+    """The strides of a dense tensor whose dimensions lie in this order in memory, the outermost
+    first: `ordered_strides((2, 3, 4), (0, 2, 1))` is `(12, 1, 3)`."""
     inner = contiguous_strides([sizes[dim] for dim in order])
     strides = [0] * len(sizes)
     for dim, stride in zip(order, inner, strict=True):
@@ -85,8 +86,8 @@ def is_like_channels_last(t: Tensor) -> bool:
 
 
 def _known_channels_last(t: Tensor) -> bool | None:
-    """As far as the strides were made one way or the other. (An empty tensor counts as contiguous,
-    but then it makes no difference.)"""
+    """The answer for symbolic sizes, as far as it follows from how the strides were made; None if
+    it doesn't. (An empty tensor counts as contiguous, but then it makes no difference.)"""
     ambiguous = sure(t.size(1) == 1) or all(sure(size == 1) for size in t.shape[2:])
     if is_contiguous(t) and not ambiguous:
         return False
@@ -104,7 +105,8 @@ def suggested_strides(like: Tensor, sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_dense(t: Tensor) -> bool:
-    """Whether the elements fill their stretch of memory, each place once."""
+    """Whether the elements fill a range of memory, each place once (PyTorch's "non-overlapping and
+    dense")."""
     if is_contiguous(t):
         return True
     if t._has_symbolic_sizes_strides:
@@ -133,7 +135,7 @@ def _constants(t: Tensor) -> Any:
 
 
 def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
-    """The common shape, or None where there is none."""
+    """The shape that these shapes broadcast to, or None if they don't fit."""
     result: list[int] = [1] * max(map(len, shapes))
     for shape in shapes:
         shift = len(result) - len(shape)
@@ -146,9 +148,9 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
 
 
 def _together(a: Any, b: Any) -> Any:
-    """The common size of two dimensions; None where there is none.
+    """The size that two dimensions broadcast to, or None if they don't fit.
 
-    Symbolic sizes are asked about as little as possible: above all not whether they are 1 if they
+    Symbolic sizes are asked about as little as possible: above all not whether they are 1, if they
     are equal anyway.
     """
     if type(b) is int and type(a) is int:
@@ -169,7 +171,8 @@ def _together(a: Any, b: Any) -> Any:
 
 
 def _unbacked_together(a: Any, b: Any) -> Any:
-    """The same where one is read from data: neither is 1, it is assumed, so they are equal."""
+    """As `_together`, where one of the sizes is unbacked: it is assumed not to be 1, so the two
+    have to be equal, which is tested when the code runs."""
     if sure(a == b):
         return a if type(a) is int else b
     for size, other in ((a, b), (b, a)):
@@ -182,9 +185,11 @@ def _unbacked_together(a: Any, b: Any) -> Any:
 def pointwise_strides(
     tensors: Sequence[Tensor], sizes: tuple[int, ...], uniform: bool = True
 ) -> tuple[int, ...]:
-    """The layout of a new result: that of the operands where they agree, else the first's order.
+    """The strides of a new result of a pointwise operation: those of the operands where they agree,
+    otherwise in the order of the first operand that has one.
 
-    Not `uniform`: there is a number among the operands, so they are not all of one shape.
+    `uniform` is False if there is a number among the operands: they are not all of one shape then,
+    and PyTorch's fast paths don't apply.
     """
     if any(t._has_symbolic_sizes_strides for t in tensors):
         strides = _symbolic_strides(tensors, sizes, uniform)
@@ -205,7 +210,8 @@ def pointwise_strides(
 def _symbolic_strides(
     tensors: Sequence[Tensor], sizes: tuple[int, ...], uniform: bool
 ) -> tuple[int, ...] | None:
-    """None if it can't be told because numbers are in the data."""
+    """As `pointwise_strides`, for symbolic sizes. None if it depends on numbers that are in the
+    data."""
 
     def pointwise(layouts: Sequence[numbers.Layout], wide: tuple[int, ...]) -> tuple[int, ...]:
         return numbers.pointwise(layouts, wide, uniform)
@@ -227,9 +233,12 @@ def eager_strides(
     sizes: tuple[Any, ...],
     usual: tuple[Any, ...] | None = None,
 ) -> tuple[Any, ...] | None:
-    """The strides that this algorithm gives a result, for every size that isn't 0 or 1, and as the
-    sizes are now. `usual`: strides that it is known to give sizes that aren't. None: numbers that
-    are in the data leave it open, or there are no such strides."""
+    """The strides that `algorithm` gives a result: right for all sizes other than 0 and 1, and for
+    the present ones.
+
+    `usual` are strides that it is known to give in the first case. None: it depends on numbers in
+    the data, or there are no such strides.
+    """
     strides = usual
     has_free_strides = _has_free_strides(layouts, sizes)
     if has_free_strides:
@@ -261,8 +270,8 @@ def eager_strides(
 
 
 def _has_free_strides(layouts: Sequence[Any], sizes: tuple[Any, ...]) -> bool:
-    """Whether a dimension of size 0 or 1 has a stride that is a symbol of its own, which doesn't
-    follow from the sizes."""
+    """Whether a dimension of size 0 or 1 has a stride that is a symbol of its own, rather than a
+    product of sizes: nothing can be told of it then."""
     pairs = [pair for layout in layouts for pair in zip(*layout, strict=True)]
     strides = [stride for n, stride in pairs if type(stride) is not int and hint(n) in (0, 1)]
     if not strides:
@@ -280,8 +289,8 @@ def layout_of(t: Tensor) -> Any:
 
 
 def ask_for_ones(sizes: Iterable[Any], others: bool = False) -> bool:
-    """Those of the sizes that are 1 now are so from here on, and `others` are not. Whether that is
-    news of some."""
+    """Guard which of the sizes are 1: those that are so now, and with `others` also that the others
+    are not. Returns whether one of these guards is new."""
     candidates = [size for size in sizes if hint(size) == 1 or (others and hint(size) is not None)]
     news = [size for size in candidates if not sure(size == 1)]
     for size in news:
@@ -290,8 +299,8 @@ def ask_for_ones(sizes: Iterable[Any], others: bool = False) -> bool:
 
 
 def like_strides(t: Tensor) -> tuple[int, ...] | None:
-    """The strides of a copy with the dimensions in the same order; None if that needs more
-    questions."""
+    """The strides of a copy that keeps the order of dimensions in memory; None if finding it out
+    needs more guards."""
     layout = layout_of(t)
     if not t._has_symbolic_sizes_strides:
         return numbers.like(layout)
@@ -303,15 +312,15 @@ def like_strides(t: Tensor) -> tuple[int, ...] | None:
 
 
 def is_plain(t: Tensor) -> bool:
-    """Whether each element has a place of its own, as far as PyTorch looks, so that it can be
-    written to."""
+    """Whether each element has a place of its own in memory, as far as PyTorch looks, so that the
+    tensor can be written to. An expanded tensor isn't plain."""
     if not t._has_symbolic_sizes_strides:
         return all(stride or size < 2 for size, stride in zip(t.size(), t.stride(), strict=True))
     return nesting(t.size(), t.stride()) is not None
 
 
 def spread(t: Tensor, sizes: tuple[int, ...]) -> list[int]:
-    """The strides of `t` broadcast to `sizes`: 0 where its one element serves for all."""
+    """The strides of `t` broadcast to `sizes`: 0 in dimensions that are repeated."""
     shift = len(sizes) - t.dim()
     own = zip(t.size(), t.stride(), sizes[shift:], strict=True)
     return [0] * shift + [0 if _is_spread(size, wide) else stride for size, stride, wide in own]
@@ -324,7 +333,8 @@ def _is_spread(size: Any, wide: Any) -> bool:
 
 
 def permuted_strides(operands: list[list[int]], sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Dimensions sorted by the strides of the operands; the first that can tell decides."""
+    """Dense strides, with the dimensions sorted by the strides of the operands: the first operand
+    that has an order for two dimensions decides."""
 
     inner = numbers.sorted_by(operands, sizes)
     if inner == list(reversed(range(len(sizes)))):
@@ -339,9 +349,12 @@ def index_strides(
     around: tuple[int, int],
     usual: tuple[int, ...] | None,
 ) -> tuple[int, ...] | None:
-    """The layout of what is taken by indices, which have so many dimensions around them. The
-    indices are given a size of 1 for each of these, with a stride that counts where the result has
-    size 1 there as well."""
+    """The strides of the result of advanced indexing, `x[:, i, j]`.
+
+    `source` are the strides of `x` broadcast to the result, `indices` the index tensors, and
+    `around` how many dimensions of the result come before and after theirs. For each of these, an
+    index is viewed with a dimension of size 1, whose stride counts where the result has size 1 too.
+    """
     before, after = around
 
     def taken(layouts: Sequence[numbers.Layout], wide: tuple[int, ...]) -> tuple[int, ...]:
@@ -362,10 +375,8 @@ _CATEGORIES = {bool: torch.bool, int: torch.int64}
 
 
 def promoted(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> torch.dtype:
-    """The dtype the operands have in common: 0-dim tensors count less than others, numbers least.
-
-    `numbers` are Python numbers or dtypes of numbers.
-    """
+    """The dtype that the operands have in common, by PyTorch's type promotion: 0-dim tensors count
+    less than other tensors, numbers least. `numbers` are Python numbers or dtypes of numbers."""
     zero_dim = [t.dtype for t in tensors if not t.dim()]
     kinds = [n if isinstance(n, torch.dtype) else _CATEGORIES.get(type(n)) for n in numbers]
     plain = [torch.get_default_dtype() if k is None or k.is_floating_point else k for k in kinds]
@@ -373,7 +384,8 @@ def promoted(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> torch.dtype:
 
 
 def promoted_levels(*levels: Sequence[torch.dtype]) -> torch.dtype:
-    """The common dtype of operands: of tensors with dimensions, of those without, of numbers."""
+    """The common dtype of operands in three levels: tensors with dimensions, 0-dim tensors,
+    numbers."""
     common: torch.dtype | None = None
     # A higher level wins unless a lower one is of a higher category: an int tensor plus 1.5 is a
     # float, a float16 tensor plus a 0-dim float64 stays float16.
@@ -387,7 +399,8 @@ def promoted_levels(*levels: Sequence[torch.dtype]) -> torch.dtype:
 
 
 def _of_both_levels(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
-    """A level of operands changes the dtype of those above only by being of a higher category."""
+    """The dtype of a level of operands and a lower one: the lower one counts only if it is of a
+    higher category (bool < integer < float < complex)."""
     if higher is None or lower is None:
         return lower if higher is None else higher
     if higher.is_floating_point:

@@ -40,8 +40,8 @@ class Measured:
 def measure(
     op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake]
 ) -> Measured | None:
-    """The call on real tensors, with symbolic numbers as they are now; None if that isn't possible.
-    Its error is the caller's."""
+    """Run the operator on real tensors with the metadata of its arguments, symbolic sizes as they
+    are now. None if that is impossible or too large; an error of the operator is raised."""
     # Other libraries' operators may do anything, drawing would use up random numbers, and kernels
     # that follow indices without a check crash on zeros, or on a workspace that is too small.
     if op.func.namespace != "aten" or op.draws is not None:
@@ -85,8 +85,11 @@ AGAIN: Final = object()
 def with_symbols(
     op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], meta: Any
 ) -> Any:
-    """The same of symbolic sizes, as they are now; if that differs, they are constants from here
-    on. AGAIN if some are known to be 1 from here on, and the meta kernel has to be asked again."""
+    """As `with_ones` for symbolic sizes, at their present values.
+
+    If the kernel's layout differs from `meta`, the sizes become constants. Before that, sizes that
+    are 1 are guarded to be; if that is new, the result is AGAIN: ask the meta kernel once more.
+    """
     sizes = [size for t in (*fakes, *_tensors_in(meta)) for size in t.size()]
     empty = any(hint(size) == 0 and type(size) is not int for size in sizes)
     if empty or (1 not in map(hint, sizes) and all(map(is_contiguous, fakes))):
@@ -103,7 +106,7 @@ def with_symbols(
 def _measured_result(
     op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], meta: Any
 ) -> Any:
-    """What the kernel returns; None if it can't be run, or that is too large."""
+    """What the kernel returns for these arguments, or None if it can't be run or is too large."""
     shapes = [tuple(map(hint, t.shape)) for t in _tensors_in(meta)]
     if op.written or any(None in shape or math.prod(shape) > MOST_BYTES for shape in shapes):
         return None
@@ -153,8 +156,8 @@ def _lies_so(layout: torch.Tensor, real: torch.Tensor) -> bool:
 def _strides_of_results(
     dispatch: Callable[..., Any], op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[Fake, Any]:
-    """For each tensor that is written: the strides that it gets if it is resized, which are those
-    of a new result."""
+    """For each tensor that an `out=` call writes: the strides that it gets if it is resized. They
+    are those of the result of the same call without `out=`."""
     plain = without_out(op.func)
     if plain is None:
         return {}

@@ -25,7 +25,8 @@ MASKS = (torch.bool, torch.uint8)
 
 
 def check_masks(t: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> None:
-    """A mask has the sizes of the dimensions that it stands for, which meta kernels don't check."""
+    """Raise PyTorch's IndexError if a mask has other sizes than the dimensions that it indexes,
+    which meta kernels don't check."""
     dim = 0
     for at, index in enumerate(indices):
         if index is None or index.dtype not in MASKS:
@@ -64,7 +65,8 @@ def suggested(like: Tensor, t: Tensor) -> Tensor:
 
 
 def like_sum(func: Any, a: Tensor, b: Any, *args: Any, **kwargs: Any) -> Tensor:
-    """The layout of any pointwise operation, which these meta kernels lose for numbers."""
+    """The result in the layout of `torch.add(a, b)`: that of any pointwise operation, which these
+    meta kernels lose for numbers."""
     result: Tensor = func(a, b, *args, **kwargs)
     return result.new_empty_strided(result.size(), torch.add(a, b).stride())
 

@@ -43,7 +43,8 @@ def row_major(sizes: Sequence[int]) -> Numbers:
 
 
 def packed(sizes: Sequence[int], inner: Sequence[int], least: int = 0) -> Numbers:
-    """Strides with the dimensions in this order, the innermost first."""
+    """The strides of a dense tensor with the dimensions in the order `inner`, the innermost first.
+    PyTorch counts a size of 0 as 1 in some places: there `least` is 1."""
     strides, step = [0] * len(sizes), 1
     for dim in inner:
         strides[dim] = step
@@ -52,7 +53,7 @@ def packed(sizes: Sequence[int], inner: Sequence[int], least: int = 0) -> Number
 
 
 def is_packed(layout: Layout, inner: Sequence[int]) -> bool:
-    """Whether the strides are those, but for dimensions of size 1."""
+    """Whether the strides are those of `packed`, except in dimensions of size 1."""
     sizes, strides = layout
     step = 1
     for dim in inner:
@@ -76,7 +77,7 @@ def is_dense(layout: Layout) -> bool:
 
 
 def spread(layout: Layout, sizes: Numbers) -> Numbers:
-    """The strides of a tensor that is broadcast: 0 where its one element serves for all."""
+    """The strides of a tensor that is broadcast: 0 in dimensions that are repeated."""
     shift = len(sizes) - len(layout[0])
     own = zip(*layout, sizes[shift:], strict=True)
     return (0,) * shift + tuple([0 if n == 1 != wide else stride for n, stride, wide in own])
@@ -128,8 +129,11 @@ def like(tensor: Layout) -> Numbers:
 
 
 def viewed(tensor: Layout, shape: Sequence[int]) -> Numbers | None:
-    """The strides of a view of another shape, if there is one: dimensions that lie as one are
-    taken together, and a size of 1 goes with what is inside it."""
+    """The strides of `tensor.view(shape)`, or None if there is no such view.
+
+    From the innermost dimension on, dimensions that lie as one in memory are joined, and each such
+    run is cut into dimensions of the new shape (PyTorch's `computeStride`).
+    """
     sizes, strides = tensor
     if not sizes:
         return (1,) * len(shape)

@@ -23,28 +23,29 @@ Tensor = torch.Tensor
 
 
 def sure(condition: Any) -> bool:
-    """Whether it follows from what is known, without a guard."""
+    """Whether a condition follows from what is known. Asking leaves no guard."""
     if isinstance(condition, bool):
         return condition
     return bool(condition.node.statically_known_true("", 0))
 
 
 def need(condition: Any, message: str = "") -> None:
-    """What has to hold for the operation not to fail. (`torch._check` says the same, but imports a
-    large part of PyTorch's compiler for it.)"""
+    """Demand a condition without which the operation fails: a guard, or for unbacked sizes a test
+    when the code runs. (`torch._check` does the same, but imports a large part of PyTorch's
+    compiler.)"""
     holds = condition if isinstance(condition, bool) else condition.node.expect_true("", 0)
     if not holds:
         raise RuntimeError(message or "the sizes do not fit")
 
 
 def is_one(size: Any) -> bool:
-    """Whether a size is 1. One that is read from data is assumed not to be."""
+    """Whether a size is 1. An unbacked one is assumed not to be."""
     question = size == 1
     return question if isinstance(question, bool) else question.node.guard_size_oblivious("", 0)
 
 
 def is_contiguous(t: Tensor) -> bool:
-    """Whether that is known. An answer that is only so for some sizes is no."""
+    """Whether the tensor is known to be contiguous: False if it is so for some sizes only."""
     if not t._has_symbolic_sizes_strides:
         return t.is_contiguous()
     numbers = (*t.size(), *t.stride())
@@ -55,8 +56,8 @@ def is_contiguous(t: Tensor) -> bool:
 
 
 def nesting(sizes: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
-    """The dimensions from the innermost to the outermost; None if they overlap or it can't be told.
-    Those of size 1 come last, unless all are in row-major order."""
+    """The dimensions from the innermost to the outermost, or None if they overlap or it can't be
+    told. Dimensions of size 1 come last, unless all are in row-major order."""
     left = [d for d in reversed(range(len(sizes))) if not sure(sizes[d] == 1)]
     ones = [d for d in reversed(range(len(sizes))) if d not in left]
     order = _known_order(sizes, strides, left) or _asked_order(sizes, strides, left)
@@ -66,8 +67,8 @@ def nesting(sizes: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
 
 
 def _is_still(strides: Sequence[Any], order: list[int]) -> bool:
-    """Whether the innermost of several strides is 0. It spans nothing then, though all of the
-    questions about spans are answered as for another."""
+    """Whether the innermost of several strides is 0: such a tensor overlaps, though the questions
+    about spans don't show it."""
     inner = strides[order[0]] if len(order) > 1 else 1
     return hint(inner) is not None and bool(inner == 0)
 
@@ -77,7 +78,8 @@ def _spans(outer: Any, stride: Any, size: Any) -> Any:
 
 
 def _known_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) -> list[int] | None:
-    """Each dimension spans the one before it; where no size is 0, it so spans those before that."""
+    """An order in which each dimension is known to span the one before it; None if there is
+    none."""
     if any(sure(strides[d] == 0) for d in dims):
         return None
     fitting: dict[tuple[int, int], bool] = {}
@@ -102,7 +104,8 @@ def _known_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) 
 
 
 def _asked_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) -> list[int] | None:
-    """The order that the strides have in this call, as a guard."""
+    """The order that the strides have in this call, with guards that it is this one; None if they
+    overlap."""
     hints = {d: (hint(strides[d]), hint(sizes[d])) for d in dims}
     if any(None in pair or not pair[0] for pair in hints.values()):
         return None
@@ -121,12 +124,12 @@ def hint(number: Any) -> Any:
 
 
 def broadcast_order(tensors: Sequence[Tensor], sizes: Sequence[Any]) -> list[int] | None:
-    """The order of the dimensions in the result of a pointwise operation: that of the first operand
-    which has them all, if those before it, as far as they tell, agree. None where it takes more
-    questions.
+    """The order in memory of the dimensions of a pointwise result, the innermost first; None if
+    finding it out needs more guards.
 
-    Dimensions of size 1 have to agree as well. Their strides matter to nothing else, but where the
-    result has size 1 there too, PyTorch sorts by them.
+    It is that of the first operand that has all dimensions, if those before it agree as far as they
+    have an order. Dimensions of size 1 have to agree as well: their strides matter to nothing else,
+    but where the result has size 1 there too, PyTorch sorts by them.
     """
     inner = list(reversed(range(len(sizes))))
     before: list[Tensor] = []

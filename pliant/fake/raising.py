@@ -1,11 +1,14 @@
-"""Which operators may raise because of the numbers in a tensor.
+"""Which operators may raise at run time, because of the numbers in a tensor.
 
 The one idea: an operator may, unless it is known not to. What may raise is run even if nobody needs
-its result, and before inputs are overwritten; sizes don't count, because what they make an operator
-refuse was refused when the program was captured, or tried then (`trial.py`). Dtypes do: fakes take
-some that the kernel does not. Pointwise operators don't raise, except where a number has no result
-(a division of integers) or is out of range. Views don't either, except `as_strided`, which may need
-more memory than there is.
+its result, and before inputs are overwritten. Sizes don't count: what they make an operator refuse
+was refused in the capture, or tried then (`trial.py`). Dtypes do, since fakes take some that the
+kernel doesn't.
+
+    a[i], a.gather(0, i)      may: an index may be out of range
+    a // b of integers        may: a division by 0
+    a + b, a.view(2, 3)       don't: pointwise operators and views
+    as_strided                may: the view may need more memory than there is
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ MayRaise = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
 
 def converts(at: int) -> MayRaise:
-    """A tensor is converted to the dtype of the first one, and has to fit."""
+    """A rule for operators that convert an argument (`at` or `value`) to the dtype of the first
+    one: may raise if the dtypes differ, as the number may not fit."""
 
     def may_raise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         value = args[at] if len(args) > at else kwargs.get("value")
@@ -35,8 +39,8 @@ def converts(at: int) -> MayRaise:
 
 
 def overflows(at: int) -> MayRaise:
-    """A number is converted to the dtype of the result, which is that of the first tensor if no
-    other is asked for, and may be out of its range."""
+    """A rule for operators that convert a number (`at`, or the first keyword argument) to the dtype
+    of the result: may raise if it is out of range of that."""
 
     def may_raise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         value = args[at] if len(args) > at else next(iter(kwargs.values()), None)
@@ -61,7 +65,8 @@ _NARROW_INTEGERS: Final = frozenset(
 
 
 def _draws_unusual(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Not every distribution has integers. Which do isn't tried: numbers would be drawn."""
+    """A rule for operators that draw random numbers: may raise for dtypes other than floats, of
+    which not every distribution has some. That can't be tried: it would draw."""
     dtypes = [v.dtype for v in (*_flat(args), *_flat(kwargs.values())) if _is_tensor(v)]
     requested = kwargs.get("dtype")
     return any(not d.is_floating_point for d in (dtypes if requested is None else [requested]))
@@ -157,6 +162,7 @@ def always(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def is_float_argument(value: Any) -> bool:
+    """Whether an argument is a float: a number, or a tensor of floats."""
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return not isinstance(value, int | torch.SymInt) and not hasattr(value, "symbols")

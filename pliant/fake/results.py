@@ -66,7 +66,7 @@ class Several:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Views that the schema does not declare (`_unsafe_view`): run the operator as a view."""
+    """A view that the schema doesn't declare (`_unsafe_view`): the operator is run as a view."""
 
     def build(self, world: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise AssertionError("an alias is not built from a recipe")

@@ -19,10 +19,12 @@ ShapeRule = Callable[[Overload, Args, Kwargs, torch.device], Recipe | None]
 def new(
     sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> New:
+    """The recipe of a new tensor with these strides."""
     return New(torch.Size(sizes), tuple(strides), 0, dtype, device, False)
 
 
 def dense(sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> New:
+    """The recipe of a new contiguous tensor."""
     return new(sizes, contiguous_strides(sizes), dtype, device)
 
 

@@ -1,8 +1,10 @@
-"""Items of tensors chosen by numbers that are not known while the program is followed.
+"""Indexing by numbers that are not known during capture: `x[n]`, `x[:, n]` with an unbacked n.
 
-PyTorch asks such a number (a size, or what a tensor without dimensions holds) for its value before
-it selects by it; `select` itself does not. So selections are made first, with the new dimensions
-between them, the rest of the key after them, which is what PyTorch does with plain numbers.
+PyTorch's indexing asks for the value of such a number; `select` does not. So these items of the key
+are applied first, by `select`, and the rest of the key to what that returns. PyTorch does the same
+with plain numbers.
+
+    x[n, 1:, None]   becomes   x.select(0, n).unsqueeze(1)[1:, :]
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ def put(tensor: torch.Tensor, key: Any, value: Any) -> None:
 
 
 def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, tuple[Any, ...]] | None:
-    """The tensor with the symbolic numbers of the key selected, and the rest of the key. None for a
-    key that PyTorch has something to say about."""
+    """The tensor with the symbolic numbers and the new dimensions (`None`) of the key applied, and
+    the rest of the key. None for a key that PyTorch refuses."""
     items = key if isinstance(key, tuple) else (key,)
     takes = [_dimensions(item) for item in items]
     left = tensor.dim() - sum(takes)
@@ -57,7 +59,7 @@ def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, tuple[Any, 
 
 
 def _dimensions(item: Any) -> int:
-    """How many dimensions of the tensor an item of a key is about."""
+    """How many dimensions of the tensor an item of a key indexes."""
     if item is None or item is ... or isinstance(item, bool):
         return 0
     if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):

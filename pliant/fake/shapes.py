@@ -116,8 +116,8 @@ def in_place(count: int, result_dtype: TypeRule) -> ShapeRule:
 
 
 def same(sizes: Sequence[int] | None, others: Sequence[int]) -> bool:
-    """Whether these are the same sizes; what is not known is asked. Those read from data have to
-    be: otherwise it is an error."""
+    """Whether these are the same sizes. Backed sizes are compared with a guard; unbacked ones have
+    to be equal, which is tested when the code runs."""
     return sizes is not None and len(sizes) == len(others) and all(map(same_size, sizes, others))
 
 
@@ -177,8 +177,8 @@ def over_nothing(t: Fake, dim: Any) -> bool:
 
 
 def contiguous(result_dtype: TypeRule, at: int = 0, everywhere: bool = False) -> ShapeRule:
-    """One element for each of the argument at that position; contiguous however that lies. Unless
-    `everywhere`, kernels of GPUs lay their results out in another way."""
+    """A rule for operators that give one element for each of the argument at position `at`,
+    contiguous however that lies. Unless `everywhere`, this holds on CPUs only."""
 
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         values = operands(args[: at + 1])

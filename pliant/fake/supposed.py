@@ -28,11 +28,11 @@ from pliant.sym.facts import Contradiction, Facts
 
 
 class Undecidable(Exception):
-    """A number that is in the data would have to be known."""
+    """The algorithm compares unbacked numbers, and nothing known or supposed decides it."""
 
 
 class Supposition:
-    """That each of these sizes is at least 2, unless it is known not to be."""
+    """The supposition that each of these sizes is at least 2, unless it is known not to be."""
 
     def __init__(self, sizes: Iterable[Any]) -> None:
         self._sizes: dict[Expr, None] = {}
@@ -45,7 +45,8 @@ class Supposition:
                 self._env = size.node.env
 
     def holds(self, question: Any) -> bool:
-        """The answer to a comparison."""
+        """The answer to a comparison of symbolic numbers: from facts, from the supposition, or from
+        the hints, which leaves a guard."""
         if isinstance(question, bool):
             return question
         node = question.node
@@ -60,7 +61,7 @@ class Supposition:
         return answer
 
     def _facts(self, env: ShapeEnv) -> Facts:
-        """What is known by now, and supposed."""
+        """The facts of the ShapeEnv, with the supposition learnt on top."""
         # `env` puts new facts in place of the old ones when it learns, as it does by each guard
         # that `holds` adds.
         if self._supposed is None or self._known is not env.facts:
@@ -120,8 +121,8 @@ Algorithm = Callable[[Sequence[Layout], tuple[int, ...]], tuple[int, ...] | None
 def for_larger_sizes(
     algorithm: Algorithm, layouts: Sequence[tuple[Any, Any]], sizes: Sequence[Any]
 ) -> tuple[Any, ...] | None:
-    """The strides that an algorithm of eager PyTorch gives a result of these sizes, made of tensors
-    with these sizes and strides. Raises Undecidable."""
+    """The strides that `algorithm` gives a result of these sizes from operands with these layouts,
+    if no size is 0 or 1. Raises Undecidable."""
     supposition = Supposition([n for layout in layouts for n in layout[0]] + list(sizes))
 
     def wrapped(numbers: Iterable[Any]) -> tuple[Any, ...]:
@@ -135,7 +136,8 @@ def for_larger_sizes(
 def as_now(
     algorithm: Algorithm, layouts: Sequence[tuple[Any, Any]], sizes: Sequence[Any]
 ) -> tuple[int, ...] | None:
-    """The strides as the numbers are now; Undecidable if some are in the data."""
+    """The strides that `algorithm` gives for the present numbers. Raises Undecidable if one of them
+    is unbacked."""
     pairs = [(_now(own), _now(strides)) for own, strides in layouts]
     return algorithm(pairs, _now(sizes))
 

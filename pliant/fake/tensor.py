@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Dispatcher(Protocol):
-    """What answers the operations on a fake: the `World` it belongs to."""
+    """What answers the operators on a fake: the `World` it belongs to."""
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
@@ -36,7 +36,8 @@ class Fake(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """An operation outside `World.run`: answered by the world of the first fake in it."""
+        """Answer an operator outside of `World.run`, by the world of the first fake among the
+        arguments."""
         if any(kind is not cls and not issubclass(cls, kind) for kind in types):
             return NotImplemented  # a class that has more of a say
         world = _first_fake(args, kwargs)._world()
@@ -66,7 +67,7 @@ _make_subclass = torch.Tensor._make_subclass
 _no_data_access = torch._C._set_throw_on_mutable_data_ptr
 
 
-LARGE = 1 << 60
+LARGE = 1 << 60  # bytes of a storage whose true size is symbolic
 
 
 def make(
@@ -78,7 +79,8 @@ def make(
     device: torch.device,
     storage_bytes: Any = None,
 ) -> Fake:
-    """A fake with a storage of its own."""
+    """A fake with a storage of its own, which has no memory. `storage_bytes` is its size; by
+    default that of its elements."""
     if storage_bytes is None and any(type(size) is not int for size in sizes):
         storage_bytes = LARGE  # to say how large would take PyTorch longer than all the rest
     fake: Fake = _make_wrapper(
@@ -97,7 +99,8 @@ def make(
 
 
 def adopt(world: Callable[[], Dispatcher | None], view: torch.Tensor) -> Fake:
-    """The fake of what a view kernel returned: same storage, same metadata, our type."""
+    """Make a fake of the plain tensor that a view kernel returned: the same storage and metadata,
+    with our type."""
     with _no_dispatch():  # or PyTorch detaches it with us, and looks for distributed tensors first
         fake: Fake = _make_subclass(Fake, view)
     fake._world = world
@@ -154,7 +157,7 @@ _set_creation_meta: Any = torch._C._autograd._set_creation_meta
 def set_memory(
     fake: Fake, memory: torch.UntypedStorage, offset: Any, sizes: Any, strides: Any
 ) -> None:
-    """Make `fake` a window on `memory`."""
+    """Make `fake` a window on the storage `memory`, with this offset, sizes and strides."""
     as_plain(
         torch.ops.aten.set_.source_Storage_storage_offset,
         (fake, memory, offset, sizes, strides),
@@ -163,8 +166,9 @@ def set_memory(
 
 
 def empty_view(fake: Fake, dtype: torch.dtype) -> Fake:
-    """No element of the memory of `fake`, as this dtype; for `as_strided` to make more of it. (To
-    give a tensor memory is a question about every size, unless there is nothing in it.)"""
+    """A view without elements of the memory of `fake`, with another dtype. `as_strided` then makes
+    a larger view of it. (To set a storage is a question about every size, unless there are no
+    elements.)"""
     view = make(fake._world, (0,), (1,), 0, dtype, fake.device)
     set_memory(view, fake.untyped_storage(), 0, (0,), (1,))
     return view

@@ -55,7 +55,7 @@ class Marks:
 
 
 class TooLarge(RuntimeError):
-    """So many sizes that the marks multiply to too much."""
+    """The tensors with marks as sizes would be too large."""
 
 
 def _has_symbolic_number(value: Any) -> bool:
@@ -67,7 +67,8 @@ def _has_symbolic_number(value: Any) -> bool:
 
 
 def by_marks(layout: ResultLayout, needs: Needs | None = None) -> ShapeRule:
-    """A rule for an operator whose results are laid out so. `needs` asks for what has to hold."""
+    """A shape rule for operators that only copy sizes: run the operator on marked tensors, and read
+    the sizes of its result. `layout` gives the strides, `needs` demands what has to hold."""
 
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         if not _is_usual(args, kwargs):

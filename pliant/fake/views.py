@@ -12,7 +12,8 @@ from pliant.fake.layout import is_symbolic
 
 @dataclass(frozen=True, slots=True)
 class ViewLayout:
-    """What a view shows of its storage."""
+    """Which elements of its storage a view shows. None for a dtype or bit means that of the tensor
+    viewed."""
 
     sizes: tuple[Any, ...]
     strides: tuple[Any, ...]
@@ -24,6 +25,7 @@ class ViewLayout:
 
 
 def view_layout(t: torch.Tensor) -> ViewLayout:
+    """The layout of a tensor as a view of its storage."""
     place = (tuple(t.size()), tuple(t.stride()), t.storage_offset())
     return ViewLayout(*place, t.dtype, t.is_conj(), t.is_neg())
 

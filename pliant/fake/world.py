@@ -1,10 +1,16 @@
 """One compilation's fakes, and the running of PyTorch functions on them.
 
 The one idea: a PyTorch function is simply called, with fakes as arguments. PyTorch's C++ takes it
-apart into operators; each is answered here from its `OverloadKind` alone: a view by the real view
-kernel, a write by its arguments, anything else by a shape rule or the operator's meta kernel,
-remembered by the metadata of its arguments, so that the twelfth identical layer costs a dictionary
-lookup per operator.
+apart into operators, which arrive in `World.__torch_dispatch__`. Each is answered from its
+`OverloadKind` alone: a view by the real view kernel, a write by its arguments, anything else by a
+shape rule or the operator's meta kernel. What it returned is remembered by the metadata of its
+arguments, so that the twelfth identical layer costs a dictionary lookup per operator.
+
+    world.run(torch.einsum, ("ij,kj->ik", x, y))     x: [4, 8], y: [3, 8]
+      aten.permute, view…   VIEW         the real kernels, on storages without data
+      aten.bmm              FUNCTIONAL   by a rule: New([1, 4, 3], (12, 3, 1), 0, float32, cpu)
+      aten.view…            VIEW
+    -> OpResult(Fake([4, 3]), mutated=(), random=False)
 """
 
 from __future__ import annotations
@@ -45,7 +51,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class OpResult:
-    """What running a function on fakes told."""
+    """What running a function on fakes told about it."""
 
     value: Any
     mutated: tuple[Fake, ...]  # the tensors among the arguments that were written to
@@ -59,7 +65,7 @@ _UNKNOWN = FunctionRecord(None)
 
 @dataclass(slots=True)
 class Notes:
-    """What happened so far in the function being run."""
+    """What is noted while one function is run."""
 
     function: str
     record: FunctionRecord
@@ -72,13 +78,17 @@ class Notes:
     assumed: bool = False  # it was told something about values that may not hold
 
     def errors(self, raises: MayRaise, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note whether the operator may raise for these arguments: because of numbers (`raises`),
+        or because its kernel refuses the dtypes (`refuses`)."""
         if isinstance(raises, RefusesDtypes):
             self.refuses = self.refuses or raises(args, kwargs)
         else:
             self.raises = self.raises or raises(args, kwargs)
 
     def require_number(self, t: Fake) -> None:
-        """An argument that PyTorch takes for an integer has to be one."""
+        """Raise ReadsArgument if the function reads a number from this tensor, which is one of its
+        arguments: where PyTorch takes an integer (`torch.zeros(t)`), the caller passes the number
+        instead, and runs the function again."""
         plain = t.dtype is not torch.bool and not (t.is_floating_point() or t.is_complex())
         func, args, kwargs = self.call
         # The tensor that a method belongs to stays one: `t.item()`, `t.__index__()`.
@@ -89,7 +99,8 @@ class Notes:
 
 
 def nothing_returned(op: Overload, error: NotImplementedError) -> Any:
-    """What an operator without results returns, which needs no meta kernel to say so."""
+    """The result of an operator whose meta kernel is missing: None, if its schema has no results.
+    Otherwise raises NoMetaKernel."""
     if op.func._schema.returns:
         raise NoMetaKernel(op.name) from error
     return None
@@ -124,8 +135,8 @@ class World(TorchDispatchMode):
         return False  # the default wraps every call through torch._dynamo
 
     def from_real(self, t: torch.Tensor, layout: tuple[Any, Any] | None = None) -> Fake:
-        """The fake of a real tensor: each time the same; fakes share memory where tensors do.
-        `layout`: sizes and strides, if they are not those of `t` but symbolic."""
+        """The fake of a real tensor: each time the same one. Fakes share memory where their tensors
+        do. `layout` are symbolic sizes and strides, if they are not to be those of `t`."""
         return self._reals.fake(t, layout)
 
     def run(
@@ -134,9 +145,9 @@ class World(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> OpResult:
-        """Call `func(*args, **kwargs)`, in whose arguments every tensor is a fake of this world."""
+        """Call `func(*args, **kwargs)` on fakes of this world; tells what it returned and did."""
         name = getattr(func, "__name__", "")
-        # They reach the data without an operator, so no dispatch would notice.
+        # `str(x)` and its like reach the data without an operator, so no dispatch would notice.
         if name in DATA_READERS and _shows_values(func, name):
             return self._show(name, args)
         kwargs = kwargs or {}
@@ -183,7 +194,8 @@ class World(TorchDispatchMode):
     def _call(
         self, instead: Any, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Call the function, or what stands in for it if that does."""
+        """Call the function, or `instead` if that answers. If C++ refuses symbolic sizes, try
+        PyTorch's Python decompositions, then the sizes as numbers."""
         try:
             with self:
                 value = NotImplemented if instead is None else instead(*args, **kwargs)
@@ -203,8 +215,8 @@ class World(TorchDispatchMode):
                     raise
         if func is torch.autograd.grad or getattr(func, GOES_BACK, False):
             raise Unsupported("with symbolic sizes, for derivatives")
-        # Other tensors, which have a history of their own.
-        # The last resort: symbols become the numbers they stand for, which leaves guards.
+        # The last resort: symbols become the numbers they stand for, which leaves guards. These are
+        # other tensors, with a history of their own: hence not for derivatives.
         stand_ins: dict[Fake, Fake] = {}
         plain = _specialised(self, (args, kwargs), stand_ins)
         layouts = {t: (t.size(), t.stride()) for t in stand_ins}
@@ -221,6 +233,7 @@ class World(TorchDispatchMode):
         return self._notes.function
 
     def _show(self, name: str, args: tuple[Any, ...]) -> OpResult:
+        """A list of symbols for `tolist()`; DataDependent for others that hand out data."""
         reads = name == "tolist" and self.reads_numbers
         items = unbacked.listed(self.env, args[0], "tolist()") if reads else None
         if items is None:
@@ -228,14 +241,14 @@ class World(TorchDispatchMode):
         return OpResult(items, (), False)
 
     def _cause(self, error: Exception) -> type[DataDependent] | type[NoMetaKernel] | None:
-        """Which of our errors this one of PyTorch's stands for."""
+        """Which of our errors this one of PyTorch's stands for, or None."""
         # C++ may read memory without an operator, or go on after an answer that was assumed.
         if self._notes.assumed or any(text in str(error) for text in NO_DATA):
             return DataDependent
         return NoMetaKernel if NO_RULE in str(error) else None
 
     def _all_fake(self, value: Any) -> Any:
-        """Functions that make tensors without dispatching (`from_numpy`) return real ones."""
+        """The result, made fake: functions such as `from_numpy` return real tensors."""
         if isinstance(value, torch.Tensor):
             is_fake = type(value) is Fake or is_made_of_fakes(value)
             return value if is_fake else self._reals.fake(value)
@@ -263,7 +276,7 @@ class World(TorchDispatchMode):
         return self.dispatch(func, args, kwargs or {})
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Answer one operator."""
+        """Answer one operator: note its effects, then leave it to its kind."""
         op = describe(func)
         if self.keeps_tangents and op.name == ZERO_TENSOR and not args[0]:
             return torch.zeros((), **kwargs)  # the tangent of a Python number, which will be read
@@ -275,6 +288,7 @@ class World(TorchDispatchMode):
         return _ANSWERS[op.kind](self, op, args, kwargs)
 
     def _functional(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator that returns new tensors: by a remembered recipe, or one worked out now."""
         read = Arguments(op.func, args, kwargs)
         if read.foreign:
             return self._functional(op, *self._owned(args, kwargs))
@@ -315,7 +329,7 @@ class World(TorchDispatchMode):
     def _work_out(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], read: Arguments
     ) -> Recipe:
-        """Find out what the operator returns, and remember it."""
+        """Find out what the operator returns, and remember it: by a rule, or its meta kernel."""
         record = op.record
         if record.needs_data is not None and record.needs_data(args, kwargs):
             return self._from_data(op, args, kwargs, read)
@@ -338,7 +352,7 @@ class World(TorchDispatchMode):
     def _from_data(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], read: Arguments
     ) -> Recipe:
-        """A result whose size is in the data has a new symbol for it, each time another."""
+        """A result whose size depends on data: each time a new unbacked symbol."""
         read.reusable = False
         device = result_device(read.fakes, kwargs, op.record.mixed_devices)
         if op.name == "aten.index.Tensor":
@@ -352,7 +366,7 @@ class World(TorchDispatchMode):
         return recipe
 
     def count_of(self, mask: Fake) -> Any:
-        """In how many places a mask is true."""
+        """The symbol for the number of places where a mask is true."""
         return self._numbers.count(self.env, mask)
 
     def _ask_meta_kernel(
@@ -363,7 +377,7 @@ class World(TorchDispatchMode):
         device: Any,
         read: Arguments,
     ) -> Recipe:
-        """Run the meta kernel, and bring arguments that it resized up to date."""
+        """Run the meta kernel on twins, and bring arguments that it resized up to date."""
         twins = Twins()
         rule = meta_rule(op.record, device)
         meta = op.func if rule is None else partial(rule, op.func)
@@ -402,6 +416,7 @@ class World(TorchDispatchMode):
         return self._reals.fake(value) if real and not is_number(value) else value
 
     def _view(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A view: the real kernel runs on the fakes as plain tensors."""
         if type(args[0]) is not Fake:  # a new real tensor, on its way out of torch.tensor
             args = (self._reals.fake(args[0]), *args[1:])
         if views.is_symbolic_call(args):
@@ -412,6 +427,7 @@ class World(TorchDispatchMode):
         return type(result)([adopt(self._self, t) for t in result])
 
     def _symbolic_view(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As `_view` with symbolic sizes, about which the C++ kernel would ask."""
         rule = op.record.view
         layout = rule and rule(*args, **kwargs)
         if layout is None:
@@ -424,6 +440,7 @@ class World(TorchDispatchMode):
         return self._view_as(args[0], layout)
 
     def _view_as(self, t: Fake, layout: views.ViewLayout) -> Fake:
+        """A view of `t` with this layout."""
         conj = t.is_conj() if layout.conj is None else layout.conj
         neg = t.is_neg() if layout.neg is None else layout.neg
         if layout.dtype is not None and layout.dtype is not t.dtype:
@@ -438,11 +455,12 @@ class World(TorchDispatchMode):
         return view
 
     def _meta(self, meta: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run a meta kernel; the ones in Python, where they exist, which take symbolic sizes."""
+        """Run a meta kernel, PyTorch's Python version first: that takes symbolic sizes."""
         with torch._C._EnablePythonDispatcher():
             return meta(*args, **kwargs)
 
     def _reshape(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator that changes its argument's metadata in place: `squeeze_`, `resize_`."""
         if op.record.resizes:
             if views.is_symbolic_call(args):
                 raise Unsupported("resized, with symbolic sizes")
@@ -462,11 +480,13 @@ class World(TorchDispatchMode):
         return args[0]
 
     def _composite(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A composite operator: run its C++ code, which dispatches the operators inside."""
         # Reached below autograd, as in inference mode: what could be recorded above already was.
         with autocast.in_parts(self, op.func), torch._C._AutoDispatchBelowAutograd(), self:
             return op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
 
     def _data(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A number read from a tensor: known, an unbacked symbol, or one that may be assumed."""
         if op.name == "aten.item.default":  # in inference mode it arrives as it is
             return self._composite(op, args, kwargs)
         if op.name == "aten._local_scalar_dense.default":
@@ -482,6 +502,7 @@ class World(TorchDispatchMode):
         return assumed[op.name]
 
     def _note_writes(self, which: tuple[Argument, ...], args: Any, kwargs: Any) -> None:
+        """Note that these arguments are written to. What was known of their data is forgotten."""
         for fake in _fakes_in([argument.of(args, kwargs) for argument in which]):
             self._notes.written.append(fake)
             self._numbers.forget(fake)
@@ -551,14 +572,16 @@ def _written_among(notes: Notes, value: Any, wraps: bool) -> tuple[Fake, ...]:
 
 
 def _shows_values(func: Any, name: str) -> bool:
-    """Whether `func` is the one PyTorch or Python knows by this name."""
+    """Whether `func` is PyTorch's or Python's function of this name, not another one that happens
+    to have it."""
     owner = getattr(func, "__self__", None)
     functions = (getattr(torch.Tensor, name, None), getattr(builtins, name, None))
     return isinstance(owner, torch.Tensor) or func in functions
 
 
 def _mask_places(world: World, indices: list[Any]) -> list[Any]:
-    """Masks among the indices as the places where they are true."""
+    """The indices, with each mask replaced by index tensors of the places where it is true, as
+    `nonzero` gives them. Their length is an unbacked symbol."""
     # Of several masks, some may be new: their symbols could not be told apart later.
     alone = sum(index is not None and index.dtype in MASKS for index in indices) == 1
     places: list[Any] = []
@@ -581,6 +604,7 @@ def _read_number(world: World, t: Fake) -> Any:
 
 
 def _direct(world: World, value: Fake, args: tuple[Any, ...]) -> Fake:
+    """The view, made of its base directly if it is at the end of a long chain of views."""
     if not value._is_view() or any(value is arg for arg in args):
         return value
     with world:
@@ -588,7 +612,8 @@ def _direct(world: World, value: Fake, args: tuple[Any, ...]) -> Fake:
 
 
 def _specialised(world: World, value: Any, stand_ins: dict[Fake, Fake]) -> Any:
-    """With every size as the number that it is now, which it has to be from here on."""
+    """`value` with every size as the number it is now, which makes constants of the symbols.
+    `stand_ins` gets the plain views, each with the tensor that it stands for."""
     if type(value) is Fake and value._has_symbolic_sizes_strides:
         sizes, strides = ([int(n) for n in ns] for ns in (value.size(), value.stride()))
         with world:
@@ -609,7 +634,7 @@ def _call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def refuses_symbols(error: Exception) -> bool:
-    """Whether it is because of code of PyTorch's that takes plain sizes only."""
+    """Whether the error comes from code of PyTorch that takes plain sizes only."""
     return any(text in str(error) for text in NO_SYMBOLS)
 
 

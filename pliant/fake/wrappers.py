@@ -31,8 +31,8 @@ def is_wrapper_class(cls: type) -> bool:
 
 
 def overrides_functions(cls: type) -> bool:
-    """Whether the program says in a wrapper class what functions do, beside operators. What
-    PyTorch's own classes say is seen when a function is run on fakes."""
+    """Whether the program's own wrapper class overrides functions (`__torch_function__`), not only
+    operators. The overrides of PyTorch's own classes run when a function is run on fakes."""
     own: Any = cls
     override = getattr(own.__torch_function__, "__func__", own.__torch_function__)
     default = any(override is getattr(o, "__func__", o) for o in _NO_OVERRIDE)
@@ -40,8 +40,8 @@ def overrides_functions(cls: type) -> bool:
 
 
 def has_own_sizes(wrapper: torch.Tensor) -> bool:
-    """Whether it shows sizes that are no numbers: of a jagged tensor, how long its parts are. They
-    follow from what it is made of."""
+    """Whether the wrapper shows a size that is no number: the ragged dimension of a jagged tensor.
+    Its sizes follow from the tensors inside."""
     return wrapper.layout is torch.jagged
 
 
@@ -120,7 +120,8 @@ class WrapperRecipe:
                 below.take_apart(tensor, parts)
 
     def put_together(self, flat: Iterator[Any]) -> Any:
-        """From plain tensors, each wrapper followed by the sizes and strides that it shows."""
+        """The wrapper from a flat sequence: for each wrapper, innermost first, the plain tensors
+        inside, then its sizes and strides."""
         parts = [next(flat) if below is None else below.put_together(flat) for below in self.inner]
         sizes, strides = ([next(flat) for _ in range(self.dims)] for _ in range(2))
         return self.make(parts, sizes, tuple(strides))

@@ -35,8 +35,8 @@ class Guard:
 
     @property
     def routine(self) -> bool:
-        """Whether it only says that code and the machinery of classes and modules are as they were,
-        which a reader of a log takes for granted."""
+        """Whether the guard only says that code, and the machinery of classes and modules, are as
+        they were. Readers of a log take that for granted."""
         # The tables of hooks that every call of a module looks at, most of them empty.
         if self.kind.record.routine or "_hooks" in str(self.source):
             return True
@@ -47,7 +47,7 @@ class Guard:
 
 
 def _mapped(guard: Guard, mapper: Mapper) -> Guard:
-    """The guard as data, or bound again."""
+    """The guard with its objects mapped: turned into data, or bound to objects again."""
     expected: Any = guard.expected
     parts = guard.kind.record.parts
     if parts is not None:

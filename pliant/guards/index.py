@@ -5,6 +5,9 @@ a class) is an answer to a question that can be asked of a call before any entry
 are filed by what they answer to a few such questions, and a call is compared with those alone that
 answer as it does. All others would fail that very guard, so the entry that is found is the one that
 trying all of them in order finds.
+
+For a function compiled for twenty values of `n`, one question is asked: what is `L['n']`? A call
+with `n=7` is compared with the entry for 7, and with entries that have no guard on `n`.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ IndexQuestion = tuple[int, tuple[str | int | None, ...], int, int]
 
 
 def update(dispatcher: Dispatcher, new: Entry) -> None:
-    """A new entry was installed: file it, or choose new questions each time there are twice as
-    many entries."""
+    """Bring the index up to date after `new` was installed: file it by the present questions, or
+    choose new ones each time the number of entries has doubled."""
     count = len(dispatcher.entries)
     if count < FEWEST:
         return
@@ -41,6 +44,8 @@ def update(dispatcher: Dispatcher, new: Entry) -> None:
 
 
 def _choose(dispatcher: Dispatcher) -> None:
+    """Choose the questions that tell the present entries apart best, and file all entries by
+    them."""
     entries = dispatcher.entries
     tables = [demands(entry.info.bindings.guards) for entry in entries]
     questions = chosen(tables)
@@ -51,6 +56,8 @@ def _choose(dispatcher: Dispatcher) -> None:
 
 
 def _file(dispatcher: Dispatcher, entry: Entry, table: dict[IndexQuestion, Any]) -> None:
+    """File an entry by its answers. One that doesn't answer every question stays unfiled, and is
+    tried on every call."""
     questions = dispatcher.questions
     # One that is not filed is tried on every call, whatever the call answers.
     if all(question in table for question in questions):
@@ -58,7 +65,7 @@ def _file(dispatcher: Dispatcher, entry: Entry, table: dict[IndexQuestion, Any])
 
 
 def demands(guards: Sequence[Guard]) -> dict[IndexQuestion, Any]:
-    """The questions that these guards answer, with what they demand."""
+    """The questions that these guards answer, each with the answer that they demand."""
     table: dict[IndexQuestion, Any] = {}
     for guard in guards:
         answers = guard.kind.record.answers
@@ -72,7 +79,8 @@ def demands(guards: Sequence[Guard]) -> dict[IndexQuestion, Any]:
 
 
 def _way(source: Source) -> tuple[int, tuple[str | int | None, ...]] | None:
-    """A parameter and the steps from it; None for values that are found in other ways."""
+    """The index of a parameter and the steps from it to the value, or None for a path that an index
+    may not take."""
     steps: list[str | int | None] = []
     while not isinstance(source, Local):
         step = _STEPS.get(type(source), lambda source: ())(source)
@@ -92,7 +100,9 @@ _STEPS: Final[dict[type[Source], Callable[[Any], Any]]] = {
 
 
 def _mark(mode: int, expected: Any) -> Any:
-    """Equal for answers that the native index can't tell apart, or takes for equal."""
+    """A hashable key for an answer, in place of the answer. Two answers have the same key if the
+    native index can't tell them apart: it compares fewer properties of a tensor than a guard does.
+    """
     if mode in (IDENTITY, CLASS):
         return id(expected)
     if mode == TENSOR:
@@ -101,8 +111,11 @@ def _mark(mode: int, expected: Any) -> Any:
 
 
 def chosen(tables: Sequence[dict[IndexQuestion, Any]]) -> list[IndexQuestion]:
-    """Up to `MOST_QUESTIONS` that split the entries best, one by one, as long as each of them
-    makes the number of entries to try a good deal smaller."""
+    """Up to `MOST_QUESTIONS` questions that split the entries best.
+
+    A greedy search: each round takes the question that leaves the fewest entries to try, as long as
+    that is at most three quarters of what it was before. It is linear in entries times questions.
+    """
     answered = Counter(question for table in tables for question in table)
     marks: dict[IndexQuestion, list[Any]] = {}
     for question, count in answered.items():
@@ -131,7 +144,8 @@ _NONE: Final = object()
 
 
 def _joined(keys: Sequence[Any], marks: Sequence[Any]) -> list[Any]:
-    """Longer keys; None for entries that don't answer every question."""
+    """The keys of the entries, each extended by its mark; None for entries that don't answer every
+    question."""
     return [
         None if key is None or mark is _NONE else (*key, mark)
         for key, mark in zip(keys, marks, strict=True)
@@ -139,7 +153,7 @@ def _joined(keys: Sequence[Any], marks: Sequence[Any]) -> list[Any]:
 
 
 def _tried(keys: Sequence[Any]) -> float:
-    """How many entries a call that fits one has to try, on average."""
+    """How many entries a call that fits one of them has to try, on average."""
     counts = Counter(keys)
     always = counts.pop(None, 0)
     # A call that fits an entry of a class of n tries (n + 1) / 2 of them; n will do for comparing

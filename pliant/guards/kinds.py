@@ -90,7 +90,7 @@ class GuardRecord:
 
 
 def of_value(check: Callable[[GuardTree, int, Any, Guard], None]) -> Any:
-    """A check of what is expected of the value at a node."""
+    """How to add a check of one value: `check` gets the node of its source and what is expected."""
 
     def add(builder: TreeBuilder, guard: Guard) -> None:
         assert guard.source is not None, guard.kind
@@ -103,7 +103,7 @@ def of_value(check: Callable[[GuardTree, int, Any, Guard], None]) -> Any:
 
 
 def of_values(check: Callable[[GuardTree, list[int], Guard], None]) -> Any:
-    """A check of the values at several nodes."""
+    """How to add a check of several values: `check` gets the nodes of their sources."""
 
     def add(builder: TreeBuilder, guard: Guard) -> None:
         assert guard.source is not None, guard.kind
@@ -115,7 +115,8 @@ def of_values(check: Callable[[GuardTree, list[int], Guard], None]) -> Any:
 
 
 def _identity(expected: Any) -> Any:
-    """Equal only for expected values that mean the same; guards are alive, so ids do not recur."""
+    """A hashable key, equal only for expected values that mean the same. Objects count by id:
+    guards keep them alive, so ids don't recur."""
     if isinstance(expected, tuple):
         return (type(expected), *map(_identity, expected))
     if type(expected) in (str, int, bool, ExpectedTensor):
@@ -166,7 +167,7 @@ def _add_state(builder: TreeBuilder, guard: Guard) -> None:
 
 
 def differs(subject: str, show_value: Callable[[Any], str] = describe) -> Any:
-    """The subject, made of the source, and the text of what was found."""
+    """A `difference` whose subject is this text with the source in it."""
 
     def difference(guard: Guard, actual: Any) -> Difference:
         expected = guard.kind.record.show(guard.expected)
@@ -176,7 +177,7 @@ def differs(subject: str, show_value: Callable[[Any], str] = describe) -> Any:
 
 
 def got(show_value: Callable[[Any], str]) -> Any:
-    """The guard, and what was found instead."""
+    """An `explain` that prints the guard, and what was found instead."""
     return lambda guard, value: f"{guard}, got {show_value(value)}"
 
 

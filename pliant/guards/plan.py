@@ -1,7 +1,8 @@
 """From guards to the native tree that checks them on each call, and from a failure to a sentence.
 
-The tree is built in the order that finds a difference soonest: the process, then what is known of
-parameters, then what lies deeper. Nothing here runs on a call that hits.
+The tree has a node for each source, so that guards on one value fetch it once. Checks are in the
+order that finds a difference soonest: the process, then what is known of parameters, then what lies
+deeper. Nothing here runs on a call that hits.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def build(guards: Sequence[Guard], slots: Sequence[Source], nlocals: int) -> Gua
 
 
 def _rank(guard: Guard) -> int:
-    """The order of checking; guards of one rank stay as they were made."""
+    """The sort key of a guard: 0 for the process, 1 for a parameter itself, 2 for all others.
+    Guards of one rank stay in the order in which capture made them."""
     about = guard.kind.record.about
     # PyTorch's modes cost one comparison and rule out an entry as a whole.
     if about == "process":
@@ -77,6 +79,8 @@ class _Plan:
         self._seen: set[Any] = set()
 
     def node(self, source: Source) -> int:
+        """The node of the tree for a source; made, with those above it, when it is first asked
+        for."""
         node = self._nodes.get(id(source))
         if node is None:
             base = source.parent
@@ -92,6 +96,7 @@ class _Plan:
         guard.kind.record.add(self, guard)
 
     def is_new(self, kind: GuardKind, about: tuple[Any, ...]) -> bool:
+        """Whether no guard of this kind about the same has been added before."""
         key = (kind, about)
         new = key not in self._seen
         self._seen.add(key)
@@ -119,7 +124,7 @@ def explain(guard: Guard | None, actual: Any) -> str:
 
 
 def difference(guard: Guard | None, actual: Any) -> Difference:
-    """What is different, in its smallest part."""
+    """What differs, in its smallest part: the subject, what was expected, and what was found."""
     if guard is None:
         return Difference("something that is passed along", "there", "not there")
     if actual is UNREACHABLE:

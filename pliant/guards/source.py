@@ -62,7 +62,7 @@ class Source:
         return f"<{type(self).__name__} {self}>"
 
     def arguments(self) -> tuple[Any, ...]:
-        """What makes an equal one."""
+        """The arguments of the constructor that make an equal source."""
         return (self.parent, *self._key)
 
     def __reduce__(self) -> Any:  # the hash differs from process to process
@@ -106,7 +106,8 @@ class Local(Source):
 
 
 class Fixed(Source):
-    """An object that the compiled entry keeps alive: it cannot change, only its contents can."""
+    """An object that the compiled entry keeps alive. The path always leads to this very object; its
+    contents can change."""
 
     __slots__ = ("name", "value")
 
@@ -194,14 +195,14 @@ class Attr(_Named):
 
 
 class Member(Attr):
-    """The same where the attribute is a place in the object itself, so that reading it runs no
-    code: `__slots__`, the getter of a property, the defaults of a function."""
+    """An attribute that is a place in the object itself, so that reading it runs no code:
+    `__slots__`, the getter of a property, the defaults of a function."""
 
     __slots__ = ()
 
 
 def attribute(parent: Source, real: Any, name: str) -> Attr:
-    """`parent.name`, of the object `real`."""
+    """The source of `parent.name`, where the attribute is one of the object `real`."""
     return Member(parent, name) if is_member(real, name) else Attr(parent, name)
 
 
@@ -272,8 +273,8 @@ _BY_IDENTITY: tuple[Any, ...] = (object.__hash__, torch.Tensor.__hash__)
 
 
 def key_text(key: Any) -> str:
-    """A key of a dictionary as text. Of an object that is found by its identity, as the parameters
-    in the state of an optimizer, not what it holds: that changes, and may be large."""
+    """The text of a dictionary's key. A key that is found by its identity (the parameters in the
+    state of an optimizer) is named instead of printed: its contents change, and may be large."""
     if type(key) is tuple:
         inner = ", ".join(map(key_text, key))
         return f"({inner},)" if len(key) == 1 else f"({inner})"
@@ -284,8 +285,8 @@ def key_text(key: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """`repr(value)`. A `__repr__` of the program's may raise: what is printed only for people must
-    not make a compilation fail."""
+    """`repr(value)`, or class and address if a `__repr__` of the program's raises: a text for
+    people must not make a compilation fail."""
     try:
         return repr(value)
     except Exception:
@@ -297,7 +298,8 @@ def _place(value: Any) -> str:
 
 
 def _dict_item(parent: Source, key: Any) -> str:
-    """Print dictionary items as users know them: attributes, submodules, parameters, globals."""
+    """The text of a dictionary's item, as users know it: an attribute, submodule, parameter or
+    global variable."""
     if isinstance(parent, Local) and parent.names is not None:
         return f"L[{text_of(key)}]"
     if isinstance(key, str) and key.isidentifier():
@@ -316,7 +318,8 @@ def _dict_item(parent: Source, key: Any) -> str:
 
 
 def _module_table_owner(source: Source) -> Source | None:
-    """`m` where `source` is `m.__dict__['_modules']` or one of its two siblings."""
+    """The source of the module `m`, if `source` is `m.__dict__['_modules']`, `['_parameters']` or
+    `['_buffers']`; otherwise None."""
     if (
         isinstance(source, DictItem)
         and source.key in MODULE_TABLES
