@@ -65,7 +65,8 @@ class Header:
 def assemble(
     header: Header, items: Sequence[AssemblyItem], place: Mapping[int, int]
 ) -> types.CodeType:
-    """The code object; ``place`` says which item stands for an instruction of the original."""
+    """The code object of these items. ``place`` maps an instruction of the original to the item
+    that stands for it."""
     linked = _link(items, place)
     concrete = bytecode.ConcreteBytecode(
         _concrete_instructions(items, linked),
@@ -100,7 +101,8 @@ def _prefix_count(arg: int) -> int:
 
 
 def _link(items: Sequence[AssemblyItem], place: Mapping[int, int]) -> _Linked:
-    """Turn targets into distances. A distance may need a prefix, which lengthens distances."""
+    """Resolve jump targets to distances, by iterating to a fixed point: a longer distance may need
+    an EXTENDED_ARG, which lengthens others."""
     args = [item.arg for item in items]
     prefixes = [_prefix_count(arg) for arg in args]
     # Inline caches follow an instruction, and jumps count them.
@@ -111,7 +113,6 @@ def _link(items: Sequence[AssemblyItem], place: Mapping[int, int]) -> _Linked:
         if item.target is not None
     ]
     # Prefixes are only added, so this ends; one too many does no harm.
-    # A fixed point: a longer jump may need an EXTENDED_ARG, which moves everything behind it.
     while True:
         starts = [0]
         for prefix, length in zip(prefixes, lengths, strict=True):
@@ -160,7 +161,7 @@ def _location(positions: Positions) -> bytecode.instr.InstrLocation:
 def _exception_table(
     items: Sequence[AssemblyItem], linked: _Linked, place: Mapping[int, int]
 ) -> list[bytecode.concrete.ExceptionTableEntry]:
-    """One entry per run of neighbours that share a handler."""
+    """The exception table: one entry per run of neighbouring items that share a handler."""
     table: list[bytecode.concrete.ExceptionTableEntry] = []
     current: ExceptionEntry | None = None
     for number, item in enumerate(items):

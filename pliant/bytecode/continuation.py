@@ -35,7 +35,8 @@ class ResumeFunctions:
         return len(self._functions)
 
     def at(self, point: ResumePoint, namespace: dict[str, Any]) -> types.FunctionType:
-        """The function that continues at `point`. The same one as long as it is referred to."""
+        """The function that continues at `point`, with these globals. The same one for equal
+        points, as long as anything refers to it."""
         code = resume_code(point)
         key = (code, id(namespace))
         function = self._functions.get(key)
@@ -66,8 +67,12 @@ def _resume_function(
 def _with_cells(
     point: ResumePoint, code: types.CodeType, namespace: dict[str, Any], count: int
 ) -> types.FunctionType:
-    """`def f(cell_0, …, stack_0, …, x): return FunctionType(code, globals, name, None,
-    cells)(…)`"""
+    """A wrapper that takes the cells as its first arguments, and calls the resume code with them as
+    its closure::
+
+        def f(cell_0, …, stack_0, …, x):
+            return FunctionType(code, namespace, 'f', None, (cell_0, …))(stack_0, …, x)
+    """
     parameters = _identifiers(point.parameters)
     wishes = ["FunctionType", "code", "namespace", *(f"cell_{number}" for number in range(count))]
     names = {wish: unused_name(wish, parameters) for wish in wishes}
@@ -91,8 +96,8 @@ def _with_cells(
 
 
 def _identifiers(names: Sequence[str]) -> list[str]:
-    """Names that no program can spell stand for others: `.0` is the compiler's, and `@py_assert1`
-    is that of pytest, which rewrites `assert`."""
+    """Names for parameters: those that are no identifiers are replaced. `.0` is the compiler's, and
+    `@py_assert1` is made by pytest, which rewrites `assert`."""
     taken = [name for name in names if name.isidentifier()]
     return [
         name if name.isidentifier() else unused_name(f"parameter_{number}", taken)

@@ -1,4 +1,4 @@
-"""Where control can go in a code object, and what is alive and on the stack at each place.
+"""Data flow in a code object: reachability, liveness of variables, and stack depths.
 
 The one idea: every question is a small fixed point over instruction indices. Exceptions are edges
 like any other: wherever a handler covers an instruction, control may go from before that
@@ -53,9 +53,10 @@ def reachable(decoded: Decoded, starts: Sequence[int]) -> set[int]:
 
 
 def live_masks(decoded: Decoded, bit: dict[str, int]) -> list[int]:
-    """For each instruction, the variables whose present value may be needed, as a bit set.
+    """For each instruction, the variables whose present value may be needed, as a bit set: the
+    classic backward liveness analysis.
 
-    ``bit`` gives each variable its bit. A handler may run before or after the effect of an
+    `bit` gives each variable its bit. A handler may run before or after the effect of an
     instruction it covers, so whatever it needs is needed before that instruction too.
     """
     count = len(decoded.instructions)
@@ -85,7 +86,8 @@ def live_masks(decoded: Decoded, bit: dict[str, int]) -> list[int]:
 
 
 def _uses_and_preserved(decoded: Decoded, bit: dict[str, int]) -> tuple[list[int], list[int]]:
-    """For each instruction: the variables it needs, and the variables it does not overwrite."""
+    """For each instruction two bit sets: the variables it reads, and those it does not overwrite
+    (the *gen* set and the complement of the *kill* set)."""
     all_variables = 0
     for mask in bit.values():
         all_variables |= mask
@@ -108,7 +110,8 @@ def _uses_and_preserved(decoded: Decoded, bit: dict[str, int]) -> tuple[list[int
 
 
 def stack_depths(decoded: Decoded) -> list[int | None]:
-    """The number of stack entries before each instruction; None where control never comes."""
+    """The number of stack entries before each instruction; None for instructions that can't be
+    reached from the start."""
     depths: list[int | None] = [None] * len(decoded.instructions)
     pending: list[tuple[int, int]] = [(0, 0)]
     while pending:

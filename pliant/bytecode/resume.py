@@ -1,8 +1,15 @@
 """Functions that continue another function in its middle.
 
 The one idea: a resume function is the original with another beginning. Its parameters are what the
-frame held at that moment; its first instructions put the stack back and jump to the place. The rest
-is the original, instruction by instruction, so lines, handlers and semantics stay as they were.
+frame held at that moment; its first instructions (the prologue) put the stack back and jump to the
+place. The rest is the original, instruction by instruction, so lines, handlers and semantics stay
+as they were. For the break in `for x in xs: save(x); y = y + x`::
+
+    RESUME
+    LOAD_FAST stack_0; DELETE_FAST stack_0     # the iterator, onto the stack
+    LOAD_FAST stack_1; DELETE_FAST stack_1     # what `save` returned
+    JUMP_FORWARD to POP_TOP                    # behind the call of `save`
+    ...                                        # the original, without what can't be reached
 
 Parameters, in this order, all positional:
 
@@ -58,7 +65,7 @@ from pliant.bytecode.tables import (
 
 
 class StackItem(enum.Enum):
-    """What an entry of the stack is, and how it comes back."""
+    """What an entry of the stack is, and how the prologue restores it."""
 
     VALUE = "an object: one parameter"
     NULL = "the empty entry of a call: no parameter"
@@ -172,7 +179,8 @@ def closure_names(code: types.CodeType) -> tuple[str, ...]:
 
 
 def original_point(point: ResumePoint) -> ResumePoint:
-    """The same place in the code the user wrote, where ``point`` is in a resume function."""
+    """The same place in the user's code, where `point` is in a resume function; otherwise `point`
+    itself."""
     # Without this a loop that breaks the graph each time would be a resume function of a resume
     # function of ..., each of which is compiled anew.
     origin = _origins.get(point.code)
@@ -189,6 +197,9 @@ def original_point(point: ResumePoint) -> ResumePoint:
 
 
 class _Form(enum.Enum):
+    """What a resume code makes: a function, a generator function, or one whose generator is
+    advanced once before it is handed out."""
+
     FUNCTION = enum.auto()
     GENERATOR = enum.auto()
     PRIMED = enum.auto()
@@ -239,7 +250,7 @@ def _call_index(point: ResumePoint) -> int:
 
 
 def _first_index(decoded: Decoded) -> int:
-    """The first instruction that is not about setting up the frame."""
+    """The first instruction behind those that set up the frame (cells, generator, RESUME)."""
     for instruction in decoded.instructions:
         if instruction.op in _STARTS:
             return instruction.index
@@ -247,15 +258,15 @@ def _first_index(decoded: Decoded) -> int:
 
 
 def _entry_cells(code: types.CodeType) -> frozenset[str]:
-    """Variables that are cells from the start of the function to its end."""
+    """The variables that are cells from the start of the function to its end."""
     decoded = decode(code)
     prelude = decoded.instructions[: _first_index(decoded)]
     return frozenset(instruction.value for instruction in prelude if instruction.op in _MAKES_CELL)
 
 
 def _plain_names(decoded: Decoded) -> set[str]:
-    """Variables that are, at least in places, without a cell. (From 3.13 on LOAD_FAST also loads
-    cells, for closures; nothing stores one but over another.)"""
+    """Variables that are stored to as plain slots at least in places. (From 3.13 on LOAD_FAST also
+    loads cells, for closures; nothing stores a plain value over a cell.)"""
     return {
         instruction.value for instruction in decoded.instructions if instruction.op in _STORES_LOCAL
     }
@@ -284,7 +295,8 @@ def _resume(point: ResumePoint, form: _Form) -> types.CodeType:
 
 
 def _check(point: ResumePoint, form: _Form) -> None:
-    """A wrong shape would crash the interpreter, not raise: refuse it here."""
+    """Raise ValueError for a point that doesn't fit its code: a wrong stack would crash the
+    interpreter, not raise."""
     decoded = decode(point.code)
     _require(bool(point.code.co_flags & inspect.CO_OPTIMIZED), point, "this is not a function")
     suspends = bool(point.code.co_flags & _SUSPENDING_FLAGS)
@@ -318,7 +330,7 @@ def _require(condition: bool, point: ResumePoint, problem: str) -> None:
 
 
 def _keeps_result(decoded: Decoded, point: ResumePoint) -> bool:
-    """Whether there is an inner call, and its result goes to the stack."""
+    """Whether the point has an inner call whose result is pushed."""
     if point.inner is None:
         return False
     call = decoded.instructions[_call_index(point)]
@@ -326,6 +338,8 @@ def _keeps_result(decoded: Decoded, point: ResumePoint) -> bool:
 
 
 def _is_suspended(decoded: Decoded, index: int) -> bool:
+    """Whether a generator that continues at `index` is suspended at a `yield`, the instruction
+    before."""
     return index > 0 and decoded.instructions[index - 1].op in _YIELDS
 
 
@@ -358,6 +372,7 @@ class _Builder:
 
     def build(self) -> types.CodeType:
         prologue, body = list(self._prologue()), list(self._body())
+        # Where the instructions of the original are now; jumps and handlers are resolved by it.
         place = {
             item.source: number
             for number, item in enumerate(body, start=len(prologue))
@@ -394,6 +409,8 @@ class _Builder:
         )
 
     def _prologue(self) -> Iterator[AssemblyItem]:
+        """The prologue with a line number on each item: that of the instruction at which the
+        function continues."""
         instruction = self.decoded.instructions[self.index]
         line: Positions = (instruction.line, instruction.line, None, None)
         for item in self._prologue_items():
@@ -440,6 +457,8 @@ class _Builder:
         yield AssemblyItem("DELETE_FAST", self.slot[parameter])
 
     def _inner_call(self, count: int) -> Iterator[AssemblyItem]:
+        """Call the inner function with its arguments, under the exception handler of the original
+        call."""
         call_index = _call_index(self.point)
         handler = self.decoded.handler(call_index)
         positions = self.decoded.instructions[call_index].positions
@@ -506,4 +525,5 @@ class _Builder:
 
 
 def _position_of_none(consts: tuple[object, ...]) -> int:
+    """The index of None among the constants. (`consts.index` would take an equal object for it.)"""
     return next(number for number, const in enumerate(consts) if const is None)

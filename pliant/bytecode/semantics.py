@@ -31,7 +31,7 @@ REFUSED_PATTERN = _refused_pattern()
 
 
 def match_class(subject: Any, cls: Any, keywords: tuple[str, ...], positional: int) -> Any:
-    """The attributes that ``case cls(...)`` looks at, or None where the subject does not match."""
+    """The attributes that ``case cls(...)`` looks at, or None if the subject does not match."""
     if not isinstance(cls, type):
         raise TypeError(REFUSED_PATTERN)
     if not isinstance(subject, cls):
@@ -51,7 +51,8 @@ def match_class(subject: Any, cls: Any, keywords: tuple[str, ...], positional: i
 
 
 def _positional_names(cls: Any, count: int) -> tuple[str, ...]:
-    """The attributes that positional patterns stand for. None for a class that matches itself."""
+    """The names of the attributes that positional patterns stand for. Empty for a class that
+    matches itself, as ``int(n)``."""
     names = getattr(cls, "__match_args__", None) if count else ()
     itself = names is None and cls.__flags__ & MATCHES_ITSELF
     if names is None:

@@ -1,8 +1,12 @@
-"""What is assumed at the end of a capture: which objects are different ones, and which are there.
+"""Guards made at the end of a capture: which objects are distinct, and which exist.
 
 The same object reached in two ways is one value, with a guard that the ways meet. Objects that were
 different are different values, and mostly it does not matter whether they still are on the next
-call. It does where one was written, and where they were told apart by identity as keys.
+call. It does where one was written, and where they were told apart by identity as keys:
+
+    def f(a, b):
+        a.append(1)
+        return len(b)      # another result if b is a: guard `a is not b`
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from pliant.guards.source import MODULE_TABLES, DictItem, Fixed, Source
 
 
 def assume_distinct(trace: Trace) -> None:
-    """Add the guards for a program that has been followed to its end."""
+    """Guard that objects which a write, or a key, tells apart are distinct."""
     changed = [value for value, _ in trace.effects.values() if value.source is not None]
     objects = [value for value in changed if not isinstance(value, Mapping)]
     objects += [value.owner for value in changed if isinstance(value, Mapping) and value.owner]
@@ -37,16 +41,17 @@ def assume_distinct(trace: Trace) -> None:
 
 
 def assume_present(trace: Trace, slots: set[Source]) -> None:
-    """What the program looked up and then did not need is assumed to be there: in eager it would
-    raise if it were not. (What is needed has a guard, or is handed to the residual code.)"""
+    """Guard that what the program has looked up, and not used, exists: eager would raise if it did
+    not. (What is used has a guard, or is handed to the residual code.)"""
     for value in trace.fetched:
         if value.seen is None and value.source not in slots:
             trace.guard(GuardKind.PRESENT, value.source, None)
 
 
 def _dictionaries(trace: Trace, cls: type) -> list[Source]:
-    """Dictionaries have three lives: on their own, as `__dict__` of an object, as globals. One that
-    is met on its own may be any of the others; those others are known to be different."""
+    """The sources of dictionaries that have to be distinct. A dictionary may be met as it is, as
+    the `__dict__` of an object, or as the globals of a module. The latter two are known to differ
+    from each other; one met as it is may be any of them."""
     everything = [
         value for value in trace.outside_values() if isinstance(value, Mapping) and value.cls is cls
     ]
@@ -81,10 +86,11 @@ def _family(value: Value) -> type:
 
 
 def _is_part(value: Mapping) -> bool:
-    """A `__dict__` belongs to its object, and globals to their module."""
+    """Whether the dictionary is the `__dict__` of an object, or the globals of a module."""
     return value.owner is not None or isinstance(value.source, Fixed)
 
 
 def _is_table(value: Mapping) -> bool:
-    """The tables of an `nn.Module`, of which there are many, and which are never shared."""
+    """Whether this is a table of an `nn.Module`. There are many of them, and they are never
+    shared."""
     return isinstance(value.source, DictItem) and value.source.key in MODULE_TABLES

@@ -23,7 +23,8 @@ GOES_ELSEWHERE = JUMPS | opcodes_with(Role.RETURNS | Role.YIELDS)
 def way_past_assertion(
     trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool
 ) -> bool | None:
-    """Whether to jump, where a tensor decides and the other way only raises. None: not so."""
+    """Whether the conditional jump `ins` jumps, if one of its ways does nothing but raise: the
+    other one is taken, and the graph tests that it was right. None for other branches."""
     if not is_test(trace, value):
         return None
     stays, jumps = (only_raises(frame, to) for to in (frame.index + 1, ins.value))
@@ -35,7 +36,8 @@ def way_past_assertion(
 
 
 def is_test(trace: Trace, value: Value) -> bool:
-    """Whether this is a tensor whose truth only the graph will know, and can test."""
+    """Whether this is a tensor of one element whose truth value only the graph will know, and can
+    test."""
     if not isinstance(value, TensorValue) or scalars.scalar(trace, value) is not value:
         return False
     # The truth value of a tensor with other than one element is an error, which Python must raise.
@@ -44,15 +46,15 @@ def is_test(trace: Trace, value: Value) -> bool:
 
 
 def add_test(trace: Trace, frame: Frame, value: Value, expected: bool, text: str) -> None:
-    """The graph fails, with this text, where the truth value of a tensor is not what is wanted."""
+    """Add a node that raises, with this text, unless the truth value of `value` is `expected`."""
     assert isinstance(value, TensorValue)
     note_assertion(trace, frame, Break("data-dependent-branch", "the truth value of a tensor"))
     trace.graph.operation(check_truth, (value.node, expected, text), {}, trace.stack(), True)
 
 
 def note_assertion(trace: Trace, frame: Frame, cause: Break) -> None:
-    """The graph will test something here, and the function has to be run again if it fails. Where
-    that can't be, this is the break instead."""
+    """Note that the graph tests something here, after whose failure the function is run again. If
+    that turns out to be impossible, `cause` becomes a break at this instruction."""
     effects = trace.graph_effects
     effects.guard()
     branches = effects.late_assertions if effects.final else effects.assertion_branches
@@ -60,7 +62,8 @@ def note_assertion(trace: Trace, frame: Frame, cause: Break) -> None:
 
 
 def only_raises(frame: Frame, index: int) -> bool:
-    """Whether the program, from this instruction on, does nothing but raise an exception."""
+    """Whether the code from instruction `index` on raises an exception before it jumps or returns:
+    within `LONGEST` instructions, without following jumps."""
     for ins in frame.instructions[index : index + LONGEST]:
         if ins.op in RAISES:
             return True

@@ -60,8 +60,8 @@ def get_constant_attribute(trace: Trace, obj: Const, name: str) -> Value | None:
 
 
 def _scalar_attribute(trace: Trace, scalar: ProgramScalar, name: str) -> Value | None:
-    """Slots and the dictionary. The rest is found by the general rules: methods take the constant
-    that it is as a number or a text."""
+    """Slots, and the dictionary, of an instance of a program's subclass of a number or string.
+    Other attributes are found by the general rules."""
     if name == "__dict__" and scalar.has_dict:
         return instance_dict(trace, scalar)
     attribute = trace.lookup(scalar.cls, name)
@@ -176,7 +176,8 @@ CLASS_ATTRIBUTES: dict[str, Any] = {
 
 
 def _object_attribute(trace: Trace, obj: Const, real: Any, name: str) -> Value | None:
-    """Attributes of other known objects: functions of C, dtypes, enum members, generic aliases."""
+    """Attributes of other objects that are known: C functions, dtypes, enum members, generic
+    aliases. None leaves it to the general rules."""
     attribute = trace.lookup(type(real), name)
     if isinstance(attribute, types.FunctionType | classmethod | staticmethod):
         return None

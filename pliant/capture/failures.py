@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class GraphEffects:
-    """What the operations of a graph leave behind, besides their results and PyTorch's modes."""
+    """What the graph so far leaves behind, besides its results and PyTorch's modes. It decides
+    whether a graph that fails can be undone, and the function run again."""
 
     outside: set[int] = field(default_factory=set)  # storages that were there before
     memory: set[int] = field(default_factory=set)  # storages written
@@ -60,11 +61,13 @@ class GraphEffects:
     finite: dict[str, tuple[int, Break]] = field(default_factory=dict)  # that numbers are finite
 
     def __bool__(self) -> bool:
-        """A tensor that was made on the way is gone if the graph fails, whatever is in it."""
+        """Whether there are effects. A write to a tensor that the graph has made is none: that is
+        gone if the graph fails."""
         return self._wrote or self.random or self.backward or self.other
 
     def note_write(self, node: fx.Node, written: set[int], how: str) -> None:
-        """The node writes to this memory, some of which is from outside."""
+        """Note that `node` writes to this memory. If some is from outside, the node is marked with
+        how: WHOLLY, or PARTLY if it may fail half-way."""
         self.memory |= written
         if not written.isdisjoint(self.outside):
             node.meta[WRITES] = how
@@ -74,7 +77,8 @@ class GraphEffects:
             self.early |= written
 
     def note_backward(self, node: fx.Node, leaves: list[TensorValue], written: set[int]) -> None:
-        """The node sets the gradients of leaves, and adds to those that are in this memory."""
+        """Note that `node` runs backward: it sets the gradients of `leaves`, and adds to gradients
+        in the memory `written`."""
         self.backward = True
         self.note_write(node, written, PARTLY)
         node.meta[WRITES], node.meta[FINAL] = PARTLY, True
@@ -82,7 +86,8 @@ class GraphEffects:
             self.graded[node] = [leaf for leaf in leaves if leaf.source is not None]
 
     def guard(self) -> None:
-        """The function may have to be run again if the graph fails here."""
+        """Note that the function may have to be run again if the graph fails here: it is inside a
+        `try`, or tests an assumption."""
         if self.final:
             return
         self.guarded = True
@@ -93,8 +98,8 @@ class GraphEffects:
         self.graded.clear()
 
     def note_grown(self, fakes: Iterable[Fake]) -> set[int]:
-        """Memory from outside that an operation has enlarged is memory from outside: what stood for
-        it before."""
+        """Count the new memory of tensors from outside that an operation has enlarged as memory
+        from outside, too. Returns the old memory."""
         before = set[int]()
         for fake in fakes:
             outgrown = {memory._cdata for memory in getattr(fake, "_outgrown", ())} & self.outside
@@ -114,8 +119,9 @@ class GraphEffects:
 
     @property
     def breaks(self) -> list[tuple[int, Break]]:
-        """The assertions that have to be breaks instead: if one fails, the function is run again,
-        and what can't be undone would happen twice."""
+        """The assertions in the graph that have to be graph breaks instead, as `(step, cause)`: if
+        one fails, the function is run again, and effects that can't be undone would happen twice.
+        """
         early = self.assertion_branches if self.other else []
         # A break costs less than to save what a graph writes, as a cache, in each call.
         saves = self._wrote and not self.backward
@@ -123,22 +129,24 @@ class GraphEffects:
 
     @property
     def speculations(self) -> tuple[tuple[str, bool], ...]:
-        """Those that are given up once they fail. A step of training that is left out, because the
-        loss is not finite, is run by Python, and the next one is as usual."""
+        """The speculations that are given up once they fail. Those on finite numbers in a step of
+        training are kept: Python runs the step with the infinite loss, and the next one is as
+        usual."""
         kept = self.finite if self.backward else ()
         speculated = self.speculated or {}
         return tuple([item for item in speculated.items() if item[0] not in kept])
 
     @property
     def undoable(self) -> bool:
-        """Whether the residual code is to undo it: where the program may handle a failure, and
-        where that is cheap, so that the error and the effects before it are those of Python."""
+        """Whether the residual code saves what the graph writes, and undoes it after a failure:
+        where the program may handle that, and where undoing is cheap."""
         cheap = self.raises and not self._wrote and not self.backward
         return (self.guarded or cheap) and not self.other and bool(self)
 
     @property
     def rerunnable(self) -> bool:
-        """Whether nothing is left of what the graph has done, wherever it fails."""
+        """Whether nothing is left of what the graph has done, wherever it fails, so that the
+        function can be run again."""
         return (self.undoable or not self) and not self.final and not self.graded
 
 
@@ -174,7 +182,7 @@ def _raises_at_once(result: Any) -> bool:
 
 
 def written_inputs(trace: Trace) -> list[TensorValue]:
-    """The tensors from outside that the graph writes to, as far as that can be undone."""
+    """The tensors from outside that the graph writes to and that can be put back."""
     return [
         value
         for value in trace.tensors.values()
@@ -184,18 +192,20 @@ def written_inputs(trace: Trace) -> list[TensorValue]:
 
 
 def is_guarded(frames: Iterable[Frame]) -> bool:
-    """Whether code of the program runs if the present instruction fails."""
+    """Whether an exception in the present instruction would run code of the program: a handler, a
+    `finally`, or the end of a `with` block."""
     return any(_handles(frame) for frame in frames)
 
 
 def program_handles(frames: Iterable[Frame]) -> bool:
-    """The same without PyTorch's own code, which handles failures to put its state back."""
+    """As `is_guarded`, apart from frames of PyTorch's own code, which handle failures to put its
+    state back."""
     return is_guarded(f for f in frames if str(f.globals.get("__name__")).split(".")[0] != "torch")
 
 
 def _handles(frame: Frame) -> bool:
-    """Whether one of the handlers does more than to put PyTorch's own state back, which is done in
-    any case: by leaving a context of PyTorch, or in a `finally` of PyTorch's code."""
+    """Whether one of the frame's handlers does more than put PyTorch's own state back. That is done
+    in any case, by leaving a context of PyTorch or in a `finally` of its code."""
     for entry in handlers(frame, frame.index):
         of_pytorch = str(frame.globals.get("__name__")).split(".")[0] == "torch"
         leaves = frame.instructions[entry.target + 1].op in _LEAVES_WITH
@@ -226,8 +236,8 @@ _CATCHES = opcodes_with(Role.LEAVES_HANDLER | Role.MATCHES_EXCEPTION | Role.RAIS
 
 
 def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
-    """The program's own handlers around an instruction, innermost first. Left out is what Python
-    does for itself on the way."""
+    """The program's own handlers around an instruction, innermost first. Cleanup code that the
+    compiler of Python adds is left out."""
     entry = frame.decoded.handler(index)
     while entry is not None:
         # Without PUSH_EXC_INFO it is the cleanup that the compiler adds around an `except` block.
@@ -238,6 +248,7 @@ def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
 
 
 def _leaves_pytorch(leave: list[Value]) -> bool:
+    """Whether the `__exit__` on the stack is one of PyTorch's."""
     bound = [method for method in leave if isinstance(method, BoundMethod)]
     receiver: Value | None = bound[0].obj if bound else leave[-1] if len(leave) == 2 else None
     if isinstance(receiver, Lazy):

@@ -33,9 +33,11 @@ from pliant.sym.node import from_torch
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """What the graph takes: its node, where the tensor (or number) comes from, and the one seen.
-    `plain`: it takes a plain tensor for one of a subclass. `layout`: of a tensor as it comes in;
-    the program may give its `fake` another one."""
+    """An input of the graph: its placeholder, where it comes from, and its present value.
+
+    `plain`: the graph takes a plain tensor in place of one of a subclass. `layout` is that of the
+    tensor when the function is called; the program may give its `fake` another one.
+    """
 
     node: fx.Node
     source: Source
@@ -76,7 +78,8 @@ class GraphBuilder:
         self.keeps_dead_graphs = False  # the backend gets operations whose results are unused
 
     def attribute(self, wish: str, real: Any) -> fx.Node:
-        """An object that is neither tensor nor plain data, kept by the graph's module."""
+        """A node for an object that is neither a tensor nor plain data. The graph's module keeps
+        it."""
         name = f"{wish}_{self._numbered[wish]}"
         while name in self.root:
             self._numbered[wish] += 1
@@ -85,16 +88,18 @@ class GraphBuilder:
         return self.graph.create_node("get_attr", name)
 
     def begin_body(self) -> fx.Node:
-        """Mark the place from which on nodes belong to a function given to an operation."""
+        """Mark the place from which on nodes belong to the body of a higher-order operation
+        (`torch.cond`)."""
         return self.graph.create_node("call_function", begin_body)
 
     @property
     def in_body(self) -> bool:
-        """Whether a function given to an operation is being followed."""
+        """Whether the body of a higher-order operation is being followed."""
         return bool(self.graph.find_nodes(op="call_function", target=begin_body, sort=False))
 
     def end_body(self, mark: fx.Node) -> tuple[list[fx.Node], bool]:
-        """The nodes since the mark, and whether one of them must not be lost. `drop` them."""
+        """The nodes of the body that began at the mark, and whether one of them has an effect. The
+        caller takes them out with `drop`."""
         nodes, node = [], mark.next
         while node.op != "root":
             nodes.append(node)
@@ -102,7 +107,7 @@ class GraphBuilder:
         return nodes, not self._effectful.isdisjoint(nodes)
 
     def drop(self, nodes: list[fx.Node]) -> None:
-        """Take nodes out that nothing outside of them refers to."""
+        """Erase these nodes, to which no others refer."""
         for node in reversed(nodes):
             self._effectful.discard(node)
             self._kept.discard(node)
@@ -135,7 +140,8 @@ class GraphBuilder:
         return node
 
     def _unused(self, name: str) -> str:
-        """Different paths can read alike."""
+        """A name for a placeholder that no other one has: different paths can have the same
+        text."""
         unused = name
         while unused in self._names:
             self._numbered[name] += 1
@@ -151,9 +157,11 @@ class GraphBuilder:
         stack: tuple[Position, ...],
         effect: bool,
     ) -> fx.Node:
-        """A call of a function, or where `target` is a name of a method of its first argument.
+        """A node that calls the function `target`, or the method of this name of its first
+        argument.
 
-        `effect` says that the call does more than return a result, and so must stay.
+        `effect` says that the call does more than return a result, so that the node stays even if
+        unused.
         """
         kind = "call_method" if isinstance(target, str) else "call_function"
         if target is operator.pow and not isinstance(args[0], fx.Node) and _has_sign(args[0]):
@@ -176,13 +184,15 @@ class GraphBuilder:
         return node
 
     def _written_exactly(self, arg: Any) -> Any:
-        """FX writes a complex number as a sum or a negation, which loses the signs of zeros."""
+        """An argument as FX can print it: a complex number would lose the signs of zeros, so it
+        becomes a call."""
         if type(arg) is not complex or not (_has_sign(arg.real) or _has_sign(arg.imag)):
             return arg
         return self.graph.create_node("call_function", complex, (arg.real, arg.imag))
 
     def after(self, node: fx.Node, method: str, args: tuple[Any, ...]) -> fx.Node:
-        """A call of a method directly behind `node`, before anything can change its object."""
+        """A call of a method placed directly behind `node`, before anything can change its
+        object."""
         last = self._after_inputs if node.op == "placeholder" else node
         with self.graph.inserting_after(last):
             new_node = self.graph.call_method(method, args)
@@ -191,7 +201,8 @@ class GraphBuilder:
         return new_node
 
     def item(self, node: fx.Node, index: int) -> fx.Node:
-        """An item of the list that `node` returns, behind those read before."""
+        """A node for an item of the list that `node` returns, placed behind those of earlier
+        items."""
         with self.graph.inserting_after(self._last_items.get(node, node)):
             item = self.graph.call_function(operator.getitem, (node, index))
         self._last_items[node] = item
@@ -205,12 +216,14 @@ class GraphBuilder:
         self._kept.add(node)
 
     def note_own_write(self, node: fx.Node, memory: set[int]) -> None:
-        """All that `node` does is to write to this memory, which the graph itself has made."""
+        """Note that `node` does nothing but write to this memory, which the graph itself has
+        allocated: if nobody reads it, the node is dead."""
         self._own_writes[node] = memory
 
     def try_call(self, node: fx.Node, call: Call, step: int) -> None:
-        """Before `node` is dropped, or other operations compute the same, find out whether PyTorch
-        refuses it: `call` is what was called on fakes, by the instruction counted `step`."""
+        """Note a call that PyTorch might refuse. `finish` tries it where nothing else would raise
+        its error, as when the node is dead. `step` is the number of the instruction that made it.
+        """
         self._calls[node] = call, step
 
     def output(self, node: fx.Node) -> int:
@@ -221,6 +234,8 @@ class GraphBuilder:
         return node in self._calls and self._calls[node][0].mixes_dtypes()
 
     def _is_refused(self, node: fx.Node, trials: Trials, reshaped: Container[int]) -> bool:
+        """Whether PyTorch refuses the call of this node, found out by a trial. The node is noted as
+        the place where the graph has to end."""
         if node not in self._calls:
             return False
         call, step = self._calls[node]
@@ -230,8 +245,8 @@ class GraphBuilder:
         return True
 
     def _observed(self) -> set[fx.Node]:
-        """The nodes of which something can be seen behind the graph. A write to memory that nothing
-        reads later is none, nor is what it writes."""
+        """The nodes whose effects or results can be seen after the graph. A write to memory of the
+        graph that nothing reads later can't, nor can what is computed for it."""
         observed, memory = set[fx.Node](), set[int]()
         for node in reversed(list(self.graph.nodes)):
             written = self._own_writes.get(node)
@@ -243,7 +258,8 @@ class GraphBuilder:
         return observed
 
     def _memory(self, node: fx.Node) -> set[int]:
-        """In which the results of a node are, as far as the graph has made it."""
+        """The memory that the results of a node are in, as far as the graph has allocated it; ANY
+        where that isn't known."""
         if not node.op.startswith("call_"):  # it is from outside
             return set()
         if node.target is operator.getitem and node not in self._calls:
@@ -251,7 +267,8 @@ class GraphBuilder:
         return self._calls[node][0].memory() if node in self._calls else {ANY}
 
     def _redundant_modes(self, dead: Container[fx.Node]) -> list[fx.Node]:
-        """Changes of the gradient mode, and those back, that no operation runs between."""
+        """Pairs of changes of the gradient mode, there and back, without an operation in
+        between."""
         enabled, pending, redundant = self._grad_enabled, None, list[fx.Node]()
         for node in self.graph.nodes:
             if node in dead or not node.op.startswith("call_"):
@@ -267,8 +284,9 @@ class GraphBuilder:
         return redundant
 
     def _live_calls(self, dead: dict[fx.Node, None]) -> list[fx.Node]:
-        """The calls that stay in the graph. None, if all they do is to change the gradient mode,
-        unless dead ones are wanted: those are taken out of `dead`."""
+        """The calls that stay in the graph: none if all they do is change the gradient mode, which
+        residual code does then. If dead operations are wanted, they are taken out of `dead`
+        instead."""
         calls = [node for node in self.graph.nodes if node.op.startswith("call_")]
         live = [node for node in calls if node not in dead]
         if not all(map(_changes_grad_mode, live)):
@@ -290,9 +308,11 @@ class GraphBuilder:
     def finish(
         self, name: str, check: bool, reshaped: Container[int] = (), try_all: bool = False
     ) -> fx.GraphModule | None:
-        """The finished graph without dead nodes and unused inputs; None if nothing is left, or the
-        dead operations where those are wanted. `reshaped`: the ids of fakes that no longer are what
-        calls were made on. `try_all`: calls that are needed, too."""
+        """Dead code elimination, and the finished graph; None if nothing is left.
+
+        `reshaped` are the ids of fakes that have changed since calls were made on them, which can't
+        be tried. With `try_all`, calls that are needed are tried, too.
+        """
         self.graph.output(tuple(self.outputs))
         trials, needed, dead = Trials(), set[fx.Node](), dict[fx.Node, None]()
         observed = self._observed() if self._own_writes else needed

@@ -39,7 +39,8 @@ PLAIN.add(DrawnNumber)
 
 @dataclass(frozen=True, slots=True)
 class RandomDraw:
-    """One call of a generator: `method` of `generator` with known arguments."""
+    """One call of a random generator of Python or NumPy, to be written as a line of residual
+    code."""
 
     targets: tuple[DrawnNumber, ...]
     generator: Value  # or a module of functions that share a state
@@ -51,7 +52,8 @@ class RandomDraw:
 def write_random_draws(
     emit: Emitter, draws: list[RandomDraw], graph_call: list[str]
 ) -> tuple[list[str], int]:
-    """Lines that draw and then call the graph, and how many come before the graph's own."""
+    """The lines that draw and then call the graph, and the number of lines before the call. If the
+    graph fails, the generators are put back into their states."""
     before: list[str] = []
     undo: dict[str, str] = {}
     lines: list[str] = []

@@ -1,5 +1,4 @@
-"""Numbers in other forms, as keys of `tensor[key]` and arguments: objects that give one for
-themselves, tensors that hold one."""
+"""Numbers in indices and arguments: tensors that hold a number, and objects with an `__index__`."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ Read = Callable[[Trace, TensorValue], Value]
 
 
 def with_indices(trace: Trace, key: Value) -> Value:
-    """The key with the numbers that objects of the program give for themselves (`__index__`)."""
+    """The key with objects of the program replaced by what their `__index__` returns."""
     key_value = trace.read(key)
     if isinstance(key_value, Sequence) and key_value.cls is tuple:
         items = [with_indices(trace, item) for item in key_value.items]
@@ -47,12 +46,13 @@ def with_indices(trace: Trace, key: Value) -> Value:
 
 
 def repeats(real: Callable[..., object], operands: Iterable[Value]) -> bool:
-    """Whether this is an operator of a sequence, which takes a number from a tensor."""
+    """Whether this is an operator of a sequence or text with a tensor as its number: `[0] * t`,
+    `"%d" % t`."""
     return real in REPEATING and any(issubclass(v.python_type(), SEQUENCES) for v in operands)
 
 
 def own_index(trace: Trace, value: Value) -> Value | None:
-    """The integer that an object gives for itself; None if its class has no `__index__`."""
+    """What the `__index__` of an object returns; None if its class has none."""
     index = call_special(trace, value, "__index__")
     if index is None:
         return None
@@ -64,8 +64,8 @@ def own_index(trace: Trace, value: Value) -> Value | None:
 
 
 def with_numbers(trace: Trace, key: Value, read: Read) -> tuple[Value, bool]:
-    """The key with numbers for tensors that hold one, and whether there is one in it that is not
-    known."""
+    """The key with numbers in place of the tensors that hold one, and whether one of these is
+    symbolic: then the item has to be selected by it."""
     if isinstance(key, Sequence) and key.cls is tuple:
         items = [_with_bounds(trace, trace.read(item), read) for item in key.items]
         pairs = [_as_number(trace, item, read) for item in items]
@@ -95,7 +95,7 @@ def _as_number(trace: Trace, item: Value, read: Read) -> tuple[Value, bool]:
 def with_argument_read(
     trace: Trace, values: list[Value], tensor: torch.Tensor, read: Read
 ) -> list[Value]:
-    """The arguments of a call, with a number for the tensor that holds it."""
+    """The arguments of a call, with `tensor` replaced by the number that it holds."""
 
     def with_number(value: Value) -> Value:
         value = trace.read(value)
@@ -109,12 +109,12 @@ def with_argument_read(
 
 
 def tensors_of(trace: Trace, key: Value) -> list[Value] | None:
-    """The tensors that a key is made of; None if it is made of other things too."""
+    """The tensors that a key consists of; None if there is anything else in it."""
     is_tuple = isinstance(key, Sequence) and key.cls is tuple
     items = [trace.read(item) for item in key.items] if is_tuple else [key]  # type: ignore[attr-defined]
     return items if items and all(isinstance(item, TensorValue) for item in items) else None
 
 
 def at(tensor: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
-    """The elements at these places, without a look at which ones they are."""
+    """`tensor[indices]` as one operator, which doesn't look at the numbers in the indices."""
     return torch.ops.aten.index.Tensor(tensor, list(indices))

@@ -102,7 +102,7 @@ def observe(
 
 
 class Inputs:
-    """Decides for one capture."""
+    """Decides for one capture which inputs are symbols, and makes these."""
 
     def __init__(self, trace: Trace, dynamic: Dynamic) -> None:
         self.trace = trace
@@ -119,8 +119,9 @@ class Inputs:
         self.constant: dict[str, set[int]] = {}
 
     def note(self, values: Sequence[tuple[Source, Any]], depth: int = 3) -> None:
-        """The parameters of the function, before anything is read, and what lies in them not too
-        deep."""
+        """Look at the function's arguments before any is read, and at tensors in lists, tuples and
+        dictionaries among them, up to `depth` levels: marks and histories of one tensor also decide
+        about others."""
         for source, value in values if depth else ():
             if isinstance(value, torch.Tensor):
                 self.carried.note(str(source), value)
@@ -132,7 +133,8 @@ class Inputs:
                 self.note(items, depth - 1)
 
     def _note_group(self, source: Source, real: torch.Tensor) -> None:
-        """What varies in one item of a list is taken to vary in all of them."""
+        """Note which dimensions of a tensor vary. What varies in one item of a list is taken to
+        vary in all of them."""
         if source.parent is not None and kind_without_fake(real) is None:
             changed = self._observe(str(source), real)
             self.varying.setdefault((source.parent, real.dim()), set()).update(changed.sizes)
@@ -152,11 +154,13 @@ class Inputs:
         return self._symbol(real, source, choice)
 
     def varies(self, real: float, source: Source) -> bool:
-        """Whether a number of another library, which is `real` as a plain one, is no constant."""
+        """Whether a number of another library becomes a symbol. `real` is its value as a plain
+        number."""
         return self._choose_number(real, source).state != "static"
 
     def number_of_library(self, plain: float, source: Source) -> Number:
-        """The symbol for a number of another library, as a plain one. Guards can't read it."""
+        """The symbol for a number of another library (a NumPy scalar), whose plain value is
+        `plain`. It is unbacked, since guards can't read it."""
         trace, load = self.trace, Load(source, "value", 0)
         why = "changed (automatic dynamic)"
         expr: Any
@@ -168,7 +172,7 @@ class Inputs:
         return Number(trace.sizes, expr)
 
     def marked_number(self, real: int, source: Source, cls: type) -> Value:
-        """The symbol for an object of a class of ints that stands for any int."""
+        """The symbol for an instance of a subclass of int that stands for any int."""
         self.history.observe_number(str(source), real)
         self.trace.guard(GuardKind.PREDICATE, source, IsOneOf((int, cls)))
         choice = Choice("dynamic", False, None, None, cls.__name__)
@@ -204,7 +208,8 @@ class Inputs:
     # ---- tensors
 
     def layout(self, real: torch.Tensor, source: Source) -> Layout | None:
-        """The layout of an input tensor; None if all of it is constant."""
+        """The symbolic layout of an input tensor, or None if all of its sizes and strides are
+        constants."""
         part = _part(source)
         # Sizes of parameters don't vary; a model has hundreds, and observing each takes time.
         if part == "parameter" and not self.policy.dynamic_sources + self.policy.unbacked_sources:
@@ -267,7 +272,8 @@ class Inputs:
         return expr
 
     def _same_size(self, shape_id: str, load: Load, size: int) -> Expr:
-        """A size that is another one by what the program says of both, which is guarded."""
+        """The symbol of a size that has the same `shape_id` as an earlier one. That they are equal
+        is guarded."""
         expr, first, expected = self.same[shape_id]
         if size != expected:
             raise InvalidMarkError(
@@ -281,6 +287,8 @@ class Inputs:
     def _laid_out(
         self, real: torch.Tensor, source: Source, sizes: list[Expr | int], changed: Changed
     ) -> Layout:
+        """The layout of a tensor with these sizes. A stride that follows from sizes is their
+        product, one that varies by itself is a symbol of its own, and any other is a constant."""
         strides: list[Any] = list(real.stride())
         exact: list[Any] = list(real.stride())  # where a size is 0 PyTorch counts 1
         fixed: list[int | None] = list(real.stride())
@@ -308,8 +316,9 @@ class Inputs:
         )
 
     def _tell_small(self, source: Source, sizes: list[Expr | int]) -> None:
-        """Where a size is 0 or 1, how results lie depends on strides that may be anything. So such
-        a size is a constant."""
+        """Make a constant of each size that is 0 or 1, and guard that the others are not. For a
+        tensor with strides of its own, the layout of results depends on those sizes in no simple
+        way."""
         env, asker = self.trace.sizes.env, f"the layout of {source}"
         for size in sizes:
             if isinstance(size, int) or env.hint(size) is None or env.symbols[size].strict:
@@ -319,8 +328,8 @@ class Inputs:
 
 
 def _are_packed(sizes: list[Expr | int], strides: list[Any]) -> bool:
-    """Whether each stride is 0, or the product of the sizes of dimensions inside. Then it follows
-    from which sizes are 0 and 1 how they compare."""
+    """Whether each stride is 0 or the product of the sizes of the dimensions inside. Then how
+    strides compare follows from which sizes are 0 or 1."""
     left = [dim for dim, stride in enumerate(strides) if stride != 0]
     step: Expr = ONE
     while left:

@@ -24,9 +24,8 @@ from pliant.guards.source import Fixed
 
 
 def capturable(state: State) -> bool:
-    """Other tracers, and modes that want to see a program as it is, are not captured: such calls
-    run eagerly. No entry fits them, since all of this is part of the guarded state, except FX's
-    tracing, whose proxies fit no guard."""
+    """Whether calls in this state may be captured at all. Under another tracer (TorchScript, FX),
+    or a mode that wants to see the program as it is, they run eagerly."""
     if state.jit_tracing or fx_tracing._is_fx_tracing_flag:
         return False
     return not state.dispatch_modes or all(map(_may_be_ignored, _dispatch_modes(state)))
@@ -37,8 +36,7 @@ def _dispatch_modes(state: State) -> list[Any]:
 
 
 def _may_be_ignored(mode: Any) -> bool:
-    """Whether a mode says that a compiler need not know of it, or that what is under it may be
-    compiled."""
+    """Whether a dispatch mode allows code under it to be compiled."""
     if not isinstance(mode, dispatching.TorchDispatchMode) or mode.is_infra_mode():
         return False
     return bool(type(mode).ignore_compile_internals()) or not type(mode)._should_skip_dynamo()
@@ -49,7 +47,7 @@ def is_interposed(state: State) -> bool:
 
 
 def suspended(state: State) -> contextlib.AbstractContextManager[None]:
-    """Without the transforms and modes that are active in `state`."""
+    """A context without the transforms and modes that are active in `state`."""
     # The stack can hold transforms that `state` does not show, while one of them is at work.
     if state.dispatch_modes or torch._C._functorch.peek_interpreter_stack() is not None:
         return _suspended(state)
@@ -69,7 +67,7 @@ def _suspended(state: State) -> Iterator[None]:
 
 
 def transforms() -> tuple[tuple[str, str | None], ...]:
-    """The kinds of the transforms that are active, outermost first, and what `vmap` says of random
+    """The kinds of the active transforms, outermost first, and of each `vmap` how it treats random
     numbers."""
     return tuple(
         (level.key().name, level.randomness() if hasattr(level, "randomness") else None)
@@ -88,7 +86,7 @@ class ActiveTransforms:
 
 
 def assumptions(state: State) -> tuple[Guard, ...]:
-    """What an entry for this state assumes beside it."""
+    """The guards of an entry on what `State` doesn't cover: which transforms are active."""
     if not state.functorch:
         return ()
     place = Fixed(pyfunctorch, "torch.func")

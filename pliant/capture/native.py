@@ -31,7 +31,8 @@ PURE: set[Any] = set()  # C functions that may be run during capture if all argu
 
 
 def fill_late() -> None:
-    """Fill the tables for modules that were imported since; wholly, or not at all."""
+    """Fill the tables for modules that the program has imported since. If one of them fails, the
+    tables are left as they were."""
     for name in [name for name in LATE if name in sys.modules]:
         tables: list[dict[Any, Any]] = [METHODS, FUNCTIONS]
         before = [table.copy() for table in tables]

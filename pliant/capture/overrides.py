@@ -47,8 +47,8 @@ ENABLED, WITHOUT_SUBCLASSES, OFF = 0, 1, 2
 
 
 class Overrides(Value):
-    """What PyTorch's functions dispatch to first: the modes that the program is in, the last one
-    first, then classes, unless the program has turned that off."""
+    """What PyTorch's functions dispatch to first: the active modes, innermost first, then the
+    classes of arguments. `level` says how much of that the program has turned off."""
 
     __slots__ = ("blocks", "level", "modes", "outer_level", "outer_modes")
 
@@ -69,7 +69,8 @@ class Overrides(Value):
         return None
 
     def replay(self, emit: Emitter, before: None) -> None:
-        """Put PyTorch's own state where the program has put it."""
+        """Emit what puts PyTorch's own mode stack and blocks into the state that the program has
+        left."""
         unchanged = [a is b for a, b in zip(self.modes, self.outer_modes, strict=False)]
         common = [*unchanged, False].index(False)
         for _ in self.outer_modes[common:]:
@@ -118,7 +119,7 @@ DeviceContext: Any = DeviceMode
 
 
 def has_override(trace: Trace, value: Value) -> bool:
-    """Whether the class of a value has a `__torch_function__` that does something."""
+    """Whether the class of a value has a `__torch_function__` of its own."""
     cls = value.python_type()
     if not isinstance(value, MAY_OVERRIDE) and not is_python_class(cls):
         return False
@@ -147,8 +148,8 @@ def order_overriders(trace: Trace, values: list[Value]) -> list[Value]:
 
 
 def shown_classes(trace: Trace, values: list[Value]) -> tuple[type, ...]:
-    """What PyTorch's Python code shows to an override as the classes of the arguments: that of
-    ordinary tensors is among them, while its C code leaves it out."""
+    """The `types` that PyTorch's Python code passes to a `__torch_function__`: with ordinary
+    tensors, which its C code leaves out."""
     if trace.overrides.level != ENABLED:
         return ()
     shown: list[Value] = [
@@ -329,7 +330,7 @@ def takes_over(trace: Trace, real: Callable[..., Any], operands: tuple[Value, ..
 
 
 def _defines(trace: Trace, value: Value, name: str) -> bool:
-    """Whether an operand has an operator of its own, of which PyTorch knows nothing."""
+    """Whether an operand has an operator of its own, written in Python."""
     if isinstance(value, TensorValue):
         return redefines(trace, value, name)
     if isinstance(value, Lazy):  # what is stored, of which nobody asks
@@ -362,8 +363,8 @@ def _differ(left: Value, right: Value, real: Any) -> bool:
 
 
 def _right_first(trace: Trace, left: Value, right: Value, reflected: str, real: Any) -> bool:
-    """Whether the right operand's method is tried first, its class being derived from the
-    left's."""
+    """Whether the right operand's method is tried first: its class derives from that of the left
+    one."""
     classes = left.python_type(), right.python_type()
     if classes[0] is classes[1] or not issubclass(classes[1], classes[0]):
         return False

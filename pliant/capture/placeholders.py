@@ -28,7 +28,7 @@ class Placeholders:
         return None if entry is None else entry[1]
 
     def drop(self, real: Any) -> None:
-        """It has changed, so that the value it stood for is out of date."""
+        """Forget the object: it has changed, so that its value is out of date."""
         self._pairs.pop(id(real), None)
 
     def of(self, value: Value) -> Any:

@@ -73,7 +73,7 @@ def _special(obj: Any, name: str) -> Any:
 
 
 def handling(error: BaseException, operation: Callable[[], Any]) -> Any:
-    """Run `operation` as in `except` block that handles `error`."""
+    """Run `operation` inside an `except` block that handles `error`."""
     before = error.__traceback__, error.__context__
     try:
         raise error
@@ -108,8 +108,8 @@ def as_subclass(tensor: torch.Tensor, cls: Any) -> torch.Tensor:
 
 
 def as_plain(tensor: Any) -> Any:
-    """A tensor of a subclass as the graph takes it: what its class has to say has been followed. Of
-    a number of another library, the plain one."""
+    """A tensor of a subclass as the plain tensor that the graph takes: what its class does has been
+    followed. A number of another library as a plain one."""
     if not isinstance(tensor, torch.Tensor):
         return tensor.item()
     with torch._C.DisableTorchFunction():
@@ -117,13 +117,14 @@ def as_plain(tensor: Any) -> Any:
 
 
 def without_modes(graph: Any, *inputs: Any) -> Any:
-    """Call a graph under a mode of the program, which has been asked about all that is in it."""
+    """Call a graph with the program's modes turned off: they have been asked about all that is in
+    it."""
     with torch._C.DisableTorchFunction():
         return graph(*inputs)
 
 
 class SavedInputs:
-    """What a graph may write, as it was before: for when the graph fails half-way."""
+    """Copies of what a graph may write, for undoing it if the graph fails half-way."""
 
     __slots__ = ("copies", "cuda", "gradients", "layouts", "random", "tensors")
 

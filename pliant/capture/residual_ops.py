@@ -33,7 +33,8 @@ Exit = tuple[str | None, int, list[Value | str]]
 
 @dataclass(slots=True)
 class ResidualOperation:
-    """What residual code does in place of one instruction."""
+    """What residual code does in place of one instruction: statements (`text`), and where the
+    program goes on (`exits`)."""
 
     trace: Trace
     frame: Frame
@@ -51,7 +52,7 @@ class ResidualOperation:
         return self.names[-1]
 
     def go_on(self, *pushed: Value | str) -> None:
-        """Continue with the next instruction."""
+        """Continue at the next instruction, with these values pushed."""
         self.exits.append((None, self.frame.index + 1, list(pushed)))
 
     def result(self, expression: str) -> None:
@@ -70,7 +71,8 @@ class ResidualOperation:
 def operation_of(
     trace: Trace, emit: Emitter, frame: Frame, places: tuple[CallSite, ...] = ()
 ) -> ResidualOperation:
-    """The present instruction of `frame` as residual code."""
+    """The present instruction of `frame` as residual code. `places` is the user's stack, if the
+    operation reports where it was called."""
     name = frame.instruction.op
     writer = WRITERS.get(name) or (_meaning if OPCODES[name].meaning else None)
     if writer is None:
@@ -155,7 +157,7 @@ def _calls_back(target: Value) -> bool:
 
 
 def _callback(op: ResidualOperation, value: Value) -> str:
-    """A Python function that C code will call is compiled like any other."""
+    """An argument that C code will call: a Python function is compiled, like any other."""
     text = op.source(value)
     if not isinstance(op.trace.read(value), FunctionValue):
         return text
@@ -199,7 +201,8 @@ def _no_frame(op: ResidualOperation, args: list[Value], kwargs: dict[str, Value]
 
 
 def _deeper(op: ResidualOperation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
-    """A warning attributed to a caller of the compiled function: two of our frames lie between."""
+    """The arguments of `warnings.warn`, with a `stacklevel` that counts two frames of ours: they
+    lie between the user's function and its caller."""
     level = args.pop(2) if len(args) > 2 else kwargs.get("stacklevel")
     if level is not None:
         number = op.trace.read(level).constant()

@@ -42,7 +42,7 @@ def note(
     kwargs: dict[str, Value],
     fake: Fake,
 ) -> None:
-    """Remember the value of a result, if it is known."""
+    """Remember the number in a new tensor, if it follows from constants and sizes."""
     # Reading from another device waits for it, and a number has no history.
     if fake.dim() or fake.device.type != "cpu" or fake.requires_grad:
         return
@@ -64,7 +64,8 @@ def note(
 def computed(
     trace: Trace, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Const | None:
-    """What a call leaves in its first argument that it writes to, if all that it takes is known."""
+    """What a call writes to its first argument, if everything that it reads is a known constant;
+    otherwise None."""
     if not isinstance(function, OF_PYTORCH):
         return None
     arguments = [trace.read(arg) for arg in (*args, *kwargs.values())]

@@ -23,7 +23,8 @@ NAMES = {"+": ("__add__", "__radd__"), "*": ("__mul__", "__rmul__")}
 
 
 def leave_to_python(trace: Trace, symbol: str, left: Value, right: Value) -> None:
-    """Break at an operator of a sequence and an object that is not known to be right for it."""
+    """Break the graph at `+`, `*` or `%` of a sequence with an object that may have an operator of
+    its own."""
     first, second = left.python_type(), right.python_type()
     others = [cls for cls in (first, second) if not issubclass(cls, SEQUENCES)]
     unsure = symbol == "%" and issubclass(first, bytes | bytearray)

@@ -50,7 +50,7 @@ class SizeNodes:
         return {node: expr for expr, node in self._nodes.items()}
 
     def drop(self, nodes: set[fx.Node]) -> None:
-        """These nodes are in a graph of their own from now on."""
+        """Forget these nodes, which are in a graph of their own from now on."""
         self._nodes = {expr: node for expr, node in self._nodes.items() if node not in nodes}
 
     def set_origin(self, s: Any, origin: Origin) -> None:
@@ -58,7 +58,7 @@ class SizeNodes:
         self._origins.setdefault(s, origin)
 
     def settle(self, number: Any, node: fx.Node) -> None:
-        """`node` gives the number: if it is a symbol that is new, this is its origin."""
+        """Make `node` the origin of the number that it returns, if that is a new symbol."""
         expr = from_torch(number)
         if isinstance(expr, Cond) and expr.op == "ne0":  # the result of bool_tensor.item()
             inner = expr.args[0]
@@ -83,7 +83,8 @@ class SizeNodes:
                 self.set_origin(s, partial(after, node, method, (node, dim)))
 
     def node(self, expr: Symbolic) -> fx.Node | float:
-        """The number in the graph."""
+        """The node that computes `expr`, made when it is first asked for; a plain number for a
+        constant."""
         known_node = self._nodes.get(expr)
         if known_node is not None:
             return known_node
@@ -156,8 +157,8 @@ def input_shapes(trace: Trace) -> Shapes:
 
 
 def _has_another_shape(trace: Trace, entry: GraphInput) -> bool:
-    """Whether the program gave an input another shape, which backends can't do. (What is unknown
-    may be another one.)"""
+    """Whether the program has given an input another shape (`resize_`), or may have: backends can't
+    do that."""
     if id(entry.fake) not in trace.world.reshaped:
         return False
     assert entry.fake is not None and entry.layout is not None

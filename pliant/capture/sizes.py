@@ -108,7 +108,7 @@ class Sizes:
         return new
 
     def specialise(self, expr: Symbolic) -> Any:
-        """The number itself, which it has to be from now on."""
+        """The number itself, which becomes a constant. Breaks the graph if it depends on data."""
         try:
             return self._specialised(expr)
         except DataDependentError as error:
@@ -135,7 +135,7 @@ class Sizes:
         return answer
 
     def _fix(self, s: Any) -> None:
-        """A float, or a number that goes into one, becomes a constant."""
+        """Make a constant of a float, or of an integer that a float is computed from."""
         info = self.env.symbols[s]
         if info.hint is None:
             raise Break("data-dependent-number", f"the value of {info.source}")
@@ -146,7 +146,7 @@ class Sizes:
             self.trace.guard(GuardKind.EQUALS, info.source.source, info.hint)
 
     def truth(self, expr: Symbolic) -> bool:
-        """What a branch on the number does."""
+        """The truth value of a symbolic number or condition, with a guard that it is this one."""
         return bool(self.specialise(expr if isinstance(expr, Cond) else ne(expr, 0)))
 
     # ---- checks in the graph
@@ -170,8 +170,8 @@ class Sizes:
             )
 
     def _run_again_if_it_fails(self) -> None:
-        """What the graph writes is saved for that. Behind an effect that can't be undone, the
-        graph ends instead."""
+        """Note that the function is run again if the next test fails. If an effect before it can't
+        be undone, the graph has to break here instead."""
         trace, effects = self.trace, self.trace.graph_effects
         effects.guard()
         # `Attempt._finisher` breaks the graph at this step if it comes to that.
@@ -180,7 +180,8 @@ class Sizes:
             effects.late_assertions.append((trace.frames[-1].step, cause.at(trace.stack())))
 
     def as_assumed(self, node: fx.Node, result: torch.Tensor) -> fx.Node:
-        """Under the policy "torch" a result has the shape that was assumed, come what may."""
+        """The result with the sizes that were assumed, as a `reshape` in the graph: under the
+        policy "torch" nothing tests them."""
         if self.env.policy != "torch":
             return node
         sizes = tuple(self.nodes.node(from_torch(size)) for size in result.size())
@@ -198,11 +199,12 @@ class Sizes:
     # ---- guards
 
     def must_be(self, load: Load, expr: Expr) -> None:
-        """A stride or size of an input is what follows from others."""
+        """Note that a size or stride of an input follows from others, which is guarded."""
         self._following.append((load, expr))
 
     def guards(self) -> list[Guard]:
-        """What the inputs have to fulfil for the answers that were given to be right."""
+        """All guards on sizes and numbers: on answers that were given, assumptions about inputs,
+        and strides that follow from sizes."""
         conditions = [(g.condition, g.position) for g in self.env.guards()]
         for assumption in self.env.assumptions:
             if assumption.policy == "recompile" and self._decided_by_inputs(assumption):
@@ -218,7 +220,8 @@ class Sizes:
         return provenance(self.env, self.env.specialised)
 
     def assumptions(self) -> tuple[tuple[str, bool], ...]:
-        """What was taken to hold and can turn out wrong when the code runs, in order."""
+        """The assumptions that can fail when the code runs, in order, as `(text of the question,
+        answer)`."""
         return tuple((a.key, a.answer) for a in self.env.assumptions if a.policy == "recompile")
 
     def _loads(self) -> dict[Any, Any]:
@@ -239,6 +242,7 @@ class Sizes:
         return [Guard(GuardKind.PREDICATE, load.source, holds, position)]
 
     def _seen(self, s: Any, load: Load, position: Position | None) -> Guard:
+        """The guard that the symbol has its present value."""
         hint = self.env.hints[s]
         if isinstance(s, Expr):
             return _shape_guard(eq(s, int(hint)), {s: load}, position)

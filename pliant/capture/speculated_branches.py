@@ -1,9 +1,15 @@
-"""Branches on data whose outcome can be told in advance with some confidence.
+"""Speculation on branches on data whose outcome is likely.
 
-The one idea: a loop of few rounds is seldom left early (`if done.all(): break`), a flag that a
-module keeps in a buffer is what it was, and numbers are finite (`if loss.isnan(): return`). So that
-way is followed, and the graph tests at run time that it was the right one. The first time that it
-was not, the function is compiled anew, and then the branch breaks the graph.
+The one idea: a loop of few rounds is seldom left early, a flag that a module keeps in a buffer is
+what it was, and numbers are finite. So that way is followed, and the graph tests at run time that
+it was the right one. The first time it was not, the function is compiled anew, and then the branch
+breaks the graph.
+
+    for layer in layers:
+        x = layer(x)
+        if done.all(): break           # speculates on staying in the loop
+    if self.initialized: ...           # a buffer: as it is now
+    if loss.isnan(): return            # speculates on False
 """
 
 from __future__ import annotations
@@ -51,7 +57,11 @@ def remaining(value: Value) -> int:
 def speculated_way(
     trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool
 ) -> bool | None:
-    """Whether to jump, where a tensor decides and its outcome can be told. None: not so."""
+    """Whether the conditional jump `ins` jumps, by speculation, and a test of it in the graph.
+    None: the branch is none that is speculated on, or an earlier speculation on it has failed.
+
+    `value` is the tensor that decides, `jump_on` the truth value on which the instruction jumps.
+    """
     if trace.graph_effects.speculated is None or not is_test(trace, value):
         return None
     assert isinstance(value, TensorValue)
@@ -78,8 +88,8 @@ def speculated_way(
 
 
 def _stays_in_loop(frame: Frame, ins: Instruction) -> bool | None:
-    """Whether the jump is the way that goes on with a loop of few rounds, where the other one
-    leaves it at once. None: neither does."""
+    """Whether the jump stays in a `for` loop of few rounds that not jumping would leave at once
+    (True), or the other way round (False). None: neither leaves the loop."""
     if len(frame.stack) < 2 or remaining(frame.stack[-2]) > ROUNDS:  # below what decides
         return None
     # The first thing that `break` does is to drop the iterator.
@@ -88,7 +98,8 @@ def _stays_in_loop(frame: Frame, ins: Instruction) -> bool | None:
 
 
 def _is_flag(trace: Trace, value: TensorValue) -> bool:
-    """Whether this is a buffer of a module, as it was when the function was called."""
+    """Whether this is a buffer of a module that has not been written to since the function was
+    called."""
     table = value.source.parent if isinstance(value.source, DictItem) else None
     if value.real is None or not isinstance(table, DictItem) or table.key != "_buffers":
         return False
@@ -108,7 +119,9 @@ COMBINED: Final[dict[str, Callable[..., bool]]] = {
 
 
 def truth_if_finite(node: Any) -> bool | None:
-    """What a test of whether numbers are finite gives if they are. None: it is another test."""
+    """The outcome of a test of whether numbers are finite, if they are: True for `isfinite`, False
+    for `isnan`. Tests may be combined by `any`, `logical_or` and the like. None for any other
+    condition."""
     if not isinstance(node, fx.Node):
         return None
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")

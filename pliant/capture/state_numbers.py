@@ -4,6 +4,9 @@ The one idea: what an object keeps in a tensor of one element (the step of an op
 of a module) changes slowly, unlike data. So a branch on it is answered by what it is now, and a
 guard says so; the graph doesn't break. From such a tensor to the number in the condition lead
 operations on tensors of one element; they are written down as a recipe, for the guard to run again.
+
+    self.step += 1                     # a tensor of one element
+    if self.step % 100 == 0: ...       # guard: what it held, plus 1, modulo 100, is not 0
 """
 
 from __future__ import annotations
@@ -45,14 +48,15 @@ MOST_NUMBERS: Final = 4  # of one tensor, for which the function is compiled
 
 @dataclass(frozen=True, slots=True)
 class StateNumber:
-    """What a tensor holds: computed by a recipe from the tensor of the program's state."""
+    """What a tensor of one element holds: a number computed by `recipe` from `tensor`, which
+    belongs to the program's state."""
 
     tensor: TensorValue
     recipe: Recipe
 
 
 class StateNumbers:
-    """What is known of such numbers in one capture."""
+    """What is known of numbers in the program's state, in one capture."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -66,7 +70,7 @@ class StateNumbers:
     # ---- what tensors hold
 
     def of(self, value: Value) -> StateNumber | None:
-        """What the tensor holds, as far as that is known."""
+        """The number that a tensor holds, or None if it isn't one of the program's state."""
         if not isinstance(value, TensorValue):
             return None
         entry = self._tensors.get(id(value.fake))
@@ -75,6 +79,8 @@ class StateNumbers:
         return StateNumber(value, StateTensor())
 
     def _is_unwritten_state(self, value: TensorValue) -> bool:
+        """Whether the tensor belongs to the program's state, and has not been written to in this
+        capture."""
         real, source = value.real, value.source
         if source is None or type(real) is not torch.Tensor or value.plain or not _is_state(source):
             return False
@@ -87,7 +93,8 @@ class StateNumbers:
     def result(
         self, function: Any, args: list[Value], kwargs: dict[str, Value]
     ) -> StateNumber | None:
-        """What an operation gives that is made of one such number and constants."""
+        """The number that an operation computes from one such number and constants; None for any
+        other operation."""
         if not isinstance(function, scalars.OF_PYTORCH):
             return None
         states: list[TensorValue] = []
@@ -123,14 +130,15 @@ class StateNumbers:
         self._in_memory.setdefault(fake.untyped_storage()._cdata, []).append(id(fake))
 
     def forget(self, written: Iterable[Fake]) -> None:
-        """The memory of these tensors has been written to."""
+        """Forget what tensors in the memory of `written` hold: it has been written to."""
         for fake in written:
             # Itself too: it may have been given other memory.
             for other in (id(fake), *self._in_memory.pop(fake.untyped_storage()._cdata, ())):
                 self._tensors.pop(other, None)
 
     def forget_all(self) -> None:
-        """A tensor has been given the memory of another."""
+        """Forget everything: a tensor has been given the memory of another one, so that writes
+        can't be followed."""
         self._moved = True
         self._tensors.clear()
         self._in_memory.clear()
@@ -138,7 +146,8 @@ class StateNumbers:
     # ---- what is read from them
 
     def note_read(self, args: list[Value], number: Any) -> None:
-        """The program has read the number that a tensor holds."""
+        """Note that the program has read a number from a tensor of its state: which one the symbol
+        stands for."""
         state = self.of(self.trace.read(args[0])) if len(args) == 1 else None
         if state is None or not isinstance(number, SYMBOLIC):
             return
@@ -146,8 +155,8 @@ class StateNumbers:
             self._symbols.setdefault(s, state)
 
     def answer(self, condition: Cond) -> bool | None:
-        """Whether the condition holds now, with the guard that it does. None: it is about something
-        else too, or has been asked for too many numbers."""
+        """Whether the condition holds for the present numbers, with the guard that it does. None:
+        it has other symbols too, or was asked for too many different numbers."""
         states = [self._symbols.get(s) for s in condition.symbols]
         state = states[0] if states else None
         if state is None or any(
@@ -169,7 +178,8 @@ class StateNumbers:
         return answer
 
     def _predicate(self, condition: Cond) -> StateNumberFulfils:
-        """One object for conditions that are alike, on whatever tensor."""
+        """The predicate that `condition` holds. Conditions that differ only in the names of symbols
+        share one object, which remembers for which number it last held."""
         numbers = []
         names: dict[Any, Any] = {}
         for s in sorted(condition.symbols, key=lambda s: s.order):
@@ -193,7 +203,8 @@ PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 
 
 def _is_state(source: Source | None) -> bool:
-    """Whether an object keeps it. What is passed to the function is data."""
+    """Whether an object keeps what is found at `source`: there is an attribute on the way. What is
+    passed to the function itself is data."""
     while source is not None:
         if isinstance(source, InstanceDict | Attr | Member):
             return True
@@ -219,8 +230,8 @@ def updates(
     kwargs: dict[str, Value],
     result: OpResult,
 ) -> list[Update]:
-    """What tensors of one element hold once an operation has written to them; asked before that is
-    noted."""
+    """What tensors of one element hold after an operation that writes to them. Called before the
+    write is noted, since it depends on what they held."""
     changes: list[Update] = []
     calls = [call for call in _calls_of_one(trace, args) if _has_one_element(call[0])]
     if {id(fake) for fake in result.mutated} != {id(fake) for fake, _ in calls}:
@@ -243,8 +254,8 @@ def _has_one_element(fake: Fake) -> bool:
 
 
 def _calls_of_one(trace: Trace, args: list[Value]) -> Iterator[tuple[Fake, list[Value]]]:
-    """The call as one that writes to its first argument. One that writes to a list of tensors is
-    many such: each with a list of one tensor."""
+    """The calls, as `(written tensor, arguments)`, that this call stands for. One on lists of
+    tensors (`torch._foreach_add_`) is a call for each of them."""
     first = trace.read(args[0]) if args else None
     if isinstance(first, TensorValue):
         yield first.fake, args
@@ -257,7 +268,7 @@ def _calls_of_one(trace: Trace, args: list[Value]) -> Iterator[tuple[Fake, list[
 
 
 def _share_memory(trace: Trace, args: list[Value], written: tuple[Fake, ...]) -> bool:
-    """Whether the memory of one of the tensors is that of another argument too."""
+    """Whether a written tensor shares its memory with another argument."""
     lists = [value for value in map(trace.read, args) if isinstance(value, Sequence)]
     tensors = [trace.read(item) for value in lists for item in value.items]
     memory = Counter(
@@ -277,7 +288,7 @@ def _at(value: Value, index: int) -> Value:
 def note_updates(
     trace: Trace, function: Any, args: list[Value], written: tuple[Fake, ...], changes: list[Update]
 ) -> None:
-    """An operation has written to these tensors, of which this is known."""
+    """Forget what written tensors held, and note what is known of them now."""
     if function is setattr and trace.read(args[1]).constant() == "data":
         scalars.forget_all(trace)
         trace.state_numbers.forget_all()
@@ -293,7 +304,7 @@ def note_updates(
 def note_result(
     trace: Trace, function: Any, args: list[Value], kwargs: dict[str, Value], fake: Fake
 ) -> None:
-    """What a new tensor holds, if it is one number that is known."""
+    """Note what a new tensor of one element holds, if that is known."""
     if fake.dim() or fake.device.type != "cpu" or fake.requires_grad:
         return
     scalars.note(trace, function, args, kwargs, fake)
@@ -311,8 +322,8 @@ def note_numbers(
     result: OpResult,
     changes: list[Update] | None,
 ) -> None:
-    """What an operation tells of numbers in tensors. `changes`: if it writes to tensors, what these
-    hold now."""
+    """Note what an operation tells of numbers in tensors. `changes` is what written tensors hold
+    now, or None if it writes to none."""
     if changes is not None:
         note_updates(trace, function, args, result.mutated, changes)
     elif isinstance(result.value, Fake) and not result.random:

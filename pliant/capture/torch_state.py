@@ -58,7 +58,7 @@ def _anomaly_state() -> Callable[[], Any]:
 
 
 def _settings() -> dict[Any, Any]:
-    """Of each setting of PyTorch's kernels, the function that asks for it and the one that sets it:
+    """For each setting of PyTorch's kernels, the function that returns it and the one that sets it:
     `_get_x` and `_set_x`, or for kinds of attention `_get_x_sdp_enabled` and `_set_sdp_use_x`."""
     writers = {}
     for name in dir(torch._C):
@@ -142,7 +142,8 @@ OWN_WRITERS: dict[Any, Any] = {
 
 
 def assume_answer(trace: Trace, query: Callable[..., Any], args: list[Value]) -> None:
-    """Assume that PyTorch was in the same state when the function was called."""
+    """Guard that this query had the same answer when the function was called. Not if the program
+    has changed the setting itself."""
     writer = OWN_WRITERS.get(query)
     if writer is not None and any(getattr(undo, "func", None) is writer for undo in trace.undo):
         return  # the program has made it so

@@ -66,8 +66,8 @@ class Container(Value):
         raise Break("unsupported-attribute", f"{self.cls.__name__}.{name}")
 
     def base(self, *candidates: type) -> type:
-        """The built-in class that this one is or derives from. Residual code uses its methods:
-        those that a subclass defines have been followed already."""
+        """The first of `candidates` that the class derives from. Residual code calls the methods of
+        this one: those of a subclass have been followed."""
         return next(base for base in candidates if issubclass(self.cls, base))
 
     def fill_attributes(self, emit: Emitter, name: str) -> None:
@@ -125,7 +125,7 @@ class Sequence(Container):
         self._items = items
 
     def append(self, trace: Trace, item: Value) -> None:
-        """Add an item at the end, without a look at the others."""
+        """Append an item without reading the others."""
         trace.mutate(self)
         self._items.append(item)
 
@@ -199,7 +199,8 @@ class Sequence(Container):
 
 
 def make_tuple(cls: type, items: list[Any]) -> Any:
-    """A tuple of class `cls`. A class written in C insists on its own `__new__`."""
+    """A tuple of class `cls`, without its `__new__` if that is Python code. A class written in C
+    insists on its own."""
     if cls is tuple:
         return tuple(items)
     own: Any = cls.__new__
@@ -223,7 +224,7 @@ class ById:
 
 
 class ByHash(ById):
-    """A key whose class defines in Python when it equals another."""
+    """A key whose class defines `__hash__` or `__eq__` in Python: those are followed."""
 
     __slots__ = ("number", "trace")
 
@@ -262,7 +263,7 @@ class ByMethod(ById):
 
 
 class Unhashable(Exception):
-    """A value that is no key, in Python's words."""
+    """The value is unhashable. The text is Python's."""
 
 
 def _says_for_what() -> bool:
@@ -356,7 +357,7 @@ class Mapping(Container):
         self.written: dict[Any, bool] = {}  # keys stored or deleted, in order; re-inserted?
 
     def children(self) -> list[Value]:
-        """A `__dict__` is not made on its own but comes with its object."""
+        """What has to be made before it; of a `__dict__`, only its owner, which brings it."""
         if self.owner is not None and self.source is None:
             return [self.owner]
         return self.contents()

@@ -231,7 +231,7 @@ class Partial(Instance):
 
 
 def called(trace: Trace, value: Value) -> str:
-    """How Python itself names a callable in the errors of calls."""
+    """The name of a callable as Python writes it in errors about calls: with its module."""
     value = trace.read(value)
     if isinstance(value, FunctionValue):
         module = value.globals.get("__name__")
@@ -240,7 +240,7 @@ def called(trace: Trace, value: Value) -> str:
 
 
 def named(value: Value) -> str:
-    """How to call a callable, or what is given to one, in a message."""
+    """The name of a callable or an argument for a message."""
     if isinstance(value, FunctionValue):
         return value.qualname
     if isinstance(value, BuiltinMethod):

@@ -30,7 +30,8 @@ DELEGATES = 2  # the argument of a RESUME behind the `yield` that a `yield from`
 
 
 class GeneratorValue(Value):
-    """A generator object. `result` is what it returned, once it has."""
+    """A generator or coroutine: a frame that is followed up to the next `yield` each time. `result`
+    is what it has returned."""
 
     __slots__ = ("frame", "result", "running", "started")
 
@@ -72,7 +73,8 @@ class GeneratorValue(Value):
         return self.send(trace, NONE)
 
     def send(self, trace: Trace, value: Value) -> Value | None:
-        """Continue with `value` as the result of the `yield`; None when the generator returns."""
+        """Continue with `value` as the result of the `yield`. Returns what is yielded next, or None
+        if the generator returns."""
         if self.running:
             trace.throw(ValueError(f"{self.kind} already executing"))
         if self.frame.finished:
@@ -110,7 +112,8 @@ class GeneratorValue(Value):
     # ---- exceptions from outside
 
     def throw_in(self, trace: Trace, exception: Value) -> Value | None:
-        """Raise `exception` at the `yield` where the generator is suspended."""
+        """Raise `exception` at the `yield` where the generator is suspended. Returns what is
+        yielded next, or None."""
         if self.running:
             trace.throw(ValueError(f"{self.kind} already executing"))
         if self.frame.finished or not self.started:
@@ -127,7 +130,8 @@ class GeneratorValue(Value):
             return self._raise_at_yield(trace, raised)
 
     def delegate(self) -> Value | None:
-        """What a `yield from` that the generator is suspended in goes over."""
+        """The iterator of the `yield from` or `await` that the generator is suspended in; None if
+        it is at a plain `yield`."""
         following = self.frame.instruction
         if following.op in STARTS and ((following.arg or 0) & 3) >= DELEGATES:
             return self.frame.stack[-1]
@@ -147,7 +151,8 @@ class GeneratorValue(Value):
         return self._run(trace)
 
     def _leave_delegate(self, result: Value) -> None:
-        """The inner generator has returned: go on behind the `yield from`."""
+        """Continue behind the `yield from`, whose value is `result`: the inner generator has
+        returned."""
         frame = self.frame
         # SEND is the instruction whose target lies behind the loop of a `yield from`.
         while frame.instruction.op not in STEPS_OF_DELEGATION:
@@ -175,7 +180,7 @@ class GeneratorValue(Value):
     # ---- the end
 
     def close(self, trace: Trace) -> Value:
-        """What it returns is what the generator returned then, from Python 3.13 on."""
+        """`generator.close()`. From Python 3.13 on, its result is what the generator returns."""
         if not self.started:
             self.frame.finished = True
         if self.frame.finished:
@@ -191,7 +196,8 @@ class GeneratorValue(Value):
         return self.result if CLOSE_RETURNS else NONE
 
     def has_cleanup(self) -> bool:
-        """Whether closing the generator here would run code of it."""
+        """Whether closing the generator where it is suspended would run its code: a `finally` or a
+        `with`."""
         if not self.started:
             return False
         inner = self.delegate()
@@ -200,7 +206,8 @@ class GeneratorValue(Value):
         return any(handlers(self.frame, self.frame.index - 1))
 
     def dropped(self, trace: Trace) -> None:
-        """Python closes a generator when the last reference to it goes."""
+        """Close the generator if the last reference to it is gone, as CPython's reference counting
+        does."""
         waiting = any(value is self for value in trace.suspended) and not self.running
         if waiting and not self.frame.finished and not is_referenced(trace, self):
             trace.suspended = [value for value in trace.suspended if value is not self]
@@ -211,13 +218,14 @@ class GeneratorValue(Value):
 
 
 def is_referenced(trace: Trace, target: Value) -> bool:
-    """Whether the program can still reach `target`."""
+    """Whether the program can still reach `target`: a search of everything reachable, so it is only
+    made for generators with cleanup and weak references."""
     return any(value is target for value in referenced(trace))
 
 
 def referenced(trace: Trace, operands: int = 0) -> Iterator[Value]:
-    """What the program can still reach, but for the operands of the present instruction: so many
-    of them are on the stack."""
+    """Everything that the program can still reach, apart from the topmost `operands` entries of the
+    stack, which the present instruction takes."""
     # What was stored in objects from outside is reachable from there.
     left: list[Value] = [child for value, _ in trace.effects.values() for child in value.children()]
     for frame in trace.frames:
@@ -236,7 +244,7 @@ def referenced(trace: Trace, operands: int = 0) -> Iterator[Value]:
 
 
 def refuse_stop_iteration(trace: Trace, stop: Value, kind: str = "generator") -> None:
-    """A generator must not let StopIteration out (PEP 479)."""
+    """Raise RuntimeError in place of a StopIteration that leaves a generator (PEP 479)."""
     error = ExceptionValue(RuntimeError, [Const(f"{kind} raised StopIteration")])
     error.set_link(trace, "__cause__", stop)
     error.set_link(trace, "__context__", stop)
@@ -246,7 +254,7 @@ def refuse_stop_iteration(trace: Trace, stop: Value, kind: str = "generator") ->
 
 
 def returned_value(stop: Value) -> Value:
-    """The value a StopIteration carries."""
+    """The value that a StopIteration carries."""
     if isinstance(stop, ExceptionValue) and stop.args:
         return stop.args[0]
     return NONE

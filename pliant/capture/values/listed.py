@@ -40,14 +40,15 @@ class Item(Lazy):
 
     @property
     def known(self) -> Value | None:
-        """The list that the program has seen, and maybe changed."""
+        """What stands for the item from now on: the list that the program has looked at, and maybe
+        changed. None while the item is as it came, and always for a number."""
         return None if self.items.of_numbers else self.seen
 
     def rebuild(self, emit: Emitter) -> str:
         return f"{emit.result(self.node)}[{self.index}]"
 
     def follows(self, other: Value) -> bool:
-        """Whether it is the next one of the same list, and both are as they came."""
+        """Whether this is the item behind `other` in the same list, both unchanged."""
         return (
             isinstance(other, Item)
             and self.node is other.node
@@ -62,7 +63,8 @@ def listed(node: fx.Node, items: Listed) -> Sequence:
 
 
 def runs(values: list[Value]) -> list[list[Value]]:
-    """The values in order, items that follow each other in a list of the graph's together."""
+    """The values in order, grouped: items that are neighbours in a list of the graph are one group,
+    which residual code writes as a slice."""
     groups: list[list[Value]] = []
     for value in values:
         if groups and type(value) is Item and value.follows(groups[-1][-1]):

@@ -55,7 +55,7 @@ class Number(Value):
 
 
 def has_number(value: Value) -> bool:
-    """Whether there are symbolic numbers in a tuple."""
+    """Whether there is a symbolic number in a tuple, at any depth."""
     if not isinstance(value, Sequence):
         return False
     return any(isinstance(item, Number | Item) or has_number(item) for item in value.items)

@@ -108,7 +108,7 @@ class Instance(Value):
         self.written[name] = None
 
     def change_class(self, trace: Trace, value: Value | None) -> None:
-        """`obj.__class__ = cls`, of an object made during the capture."""
+        """`obj.__class__ = cls`, for an object made during the capture."""
         if self.source is not None:
             raise Break("attribute-write", f"{self.cls.__name__}.__class__")
         example: Any = object.__new__(self.cls)
@@ -192,7 +192,8 @@ class ExceptionValue(Instance):
             self.set_link(trace, "__suppress_context__", TRUE)
 
     def set_context(self, trace: Trace, handled: Value | None) -> None:
-        """This is raised while `handled` is being handled. No cycle may come of it."""
+        """Note that this is raised while `handled` is being handled. As in CPython, a cycle of
+        contexts is broken up."""
         handled = None if handled is None else trace.read(handled)
         if handled is None or handled is self:
             return

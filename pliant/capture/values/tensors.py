@@ -31,10 +31,12 @@ def _is_plain(attribute: Any) -> bool:
 
 
 class TensorValue(Value):
-    """A tensor. `real` is the tensor itself where it came from outside.
+    """A tensor: a node of the graph, and a fake that knows its metadata. `real` is the tensor
+    itself, if it came from outside.
 
-    `plain` says that the graph has a plain tensor in the place of one of a subclass: graphs know
-    nothing of classes that have a say in what PyTorch's functions do.
+    `plain` says that the graph has a plain tensor in place of one of a subclass. The class of such
+    a tensor decides what PyTorch's functions do, and that is followed; the graph knows nothing of
+    it.
     """
 
     __slots__ = ("attributes", "cls", "fake", "node", "parts", "plain", "real", "slots", "written")
@@ -93,7 +95,8 @@ class TensorValue(Value):
         return instance_dict(trace, self).get(trace, name)
 
     def _own_attribute(self, trace: Trace, name: str) -> Value:
-        """Of a wrapper that the graph makes: a tensor inside of it, or plain data."""
+        """An attribute of a wrapper that the graph makes: a tensor inside of it, read by a node, or
+        plain data."""
         attribute = getattr(self.fake, name)
         if _is_plain(attribute):
             return from_real(trace, attribute)
