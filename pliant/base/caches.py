@@ -23,7 +23,7 @@ _parts: weakref.WeakKeyDictionary[Any, tuple[dict[Any, Any], Any]] = weakref.Wea
 
 
 def key_of_call(cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The key under which the result of a call is kept."""
+    """The key under which the cache keeps the result of a call, made as CPython makes it."""
     typed = cached.cache_parameters()["typed"]
     if not typed and not kwargs:
         # As CPython does: a single argument of these types is its own key.
@@ -37,7 +37,7 @@ def key_of_call(cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 def remembered(cached: Any, key: Any) -> Any:
-    """The result that is kept under a key, or MISSING."""
+    """The result that the cache has under this key, or MISSING."""
     held = held_under(cached, key)
     if type(held).__name__ != LINK:
         return held
@@ -49,18 +49,20 @@ def remembered(cached: Any, key: Any) -> Any:
 
 
 def held_under(cached: Any, key: Any) -> Any:
-    """What the dictionary has: the result, or an object of its own for each result, or MISSING."""
+    """What the cache's dictionary has under this key, or MISSING: the result itself or, in a cache
+    that forgets, the link of its list."""
     return _parts_of(cached)[0].get(key, MISSING)
 
 
 def is_full(cached: Any) -> bool:
-    """Whether the next new result is forgotten at once, or makes the cache forget another."""
+    """Whether a new result is not kept, or displaces another."""
     info = cached.cache_info()
     return info.maxsize is not None and info.currsize >= info.maxsize
 
 
 def is_known(cached: Any) -> bool:
-    """Whether it is made by `functools.lru_cache`, and looks as expected inside."""
+    """Whether this is a function made by `functools.lru_cache`, with the inside that is expected
+    here."""
     last = dict(zip(LAST, gc.get_referents(cached)[-len(LAST) :], strict=True))
     expected = type(last["stored"]) is dict and type(last["mark"]) is object
     own = vars(cached)

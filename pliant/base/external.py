@@ -31,8 +31,8 @@ CODE: Final = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, 
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """Stands for object number `index` of the table. `text` says what it is, for readers; `code`,
-    whether it is a module, a class or a function."""
+    """Stands for object number `index` of the table. `text` describes it for readers; `code` says
+    that it is a module, a class or a function."""
 
     index: int
     text: str
@@ -46,10 +46,10 @@ class Mapper(Protocol):
     """One direction of the map."""
 
     def visit(self, value: Any) -> Any:
-        """A part that is a value: it may be replaced by an equal one."""
+        """The mapped value, where any equal value will do."""
 
     def identity(self, value: Any) -> Any:
-        """A part that is meant as this very object."""
+        """The mapped value, where this very object is meant."""
 
 
 def _tuple(value: tuple[Any, ...], mapper: Mapper) -> tuple[Any, ...]:
@@ -68,7 +68,7 @@ SHARED: Final[set[type]] = set()
 
 
 class Externals:
-    """The table of one compilation while it grows."""
+    """The table of one compilation: collects the objects in the values that it visits."""
 
     def __init__(self) -> None:
         self.objects: list[Any] = []
@@ -76,7 +76,7 @@ class Externals:
         self._alive: list[Any] = []
 
     def visit(self, value: Any) -> Any:
-        """The value as data, with externals for the objects in it."""
+        """The value as data: objects in it are replaced by externals."""
         kind = type(value)
         if kind in PLAIN:
             return value
@@ -119,7 +119,7 @@ class Binder:
         self._visited: dict[int, tuple[Any, Any]] = {}
 
     def visit(self, value: Any) -> Any:
-        """The value with the objects in it."""
+        """The value with its externals replaced by objects."""
         kind = type(value)
         if kind is External:
             return self.objects[value.index]
@@ -136,12 +136,13 @@ class Binder:
 
 
 def without_addresses(text: str) -> str:
-    """Of an object that is known by its identity, only what it is."""
+    """The text without the addresses in it: they differ from process to process."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def describe(value: Any) -> str:
-    """What an object is, without running code of the program: no `__repr__`, no `__getattr__`."""
+    """What an object is, in words, without running code of the program: no `__repr__`, no
+    `__getattr__`."""
     text = _DESCRIBED.get(type(value))
     if text is not None:
         return text(value)

@@ -21,8 +21,9 @@ from pliant.base.errors import PliantWarning
 Cleanup = Callable[[], Any]
 
 FATAL = (MemoryError, PliantWarning)
-"""Those of class `Exception` that are for the caller: nothing of ours may take them for an answer.
-A warning is one if the user has made it an error. (Interrupts and exits are not of that class.)"""
+"""Subclasses of `Exception` that are always raised to the caller: no `except Exception` of ours may
+swallow them. A `PliantWarning` is raised if the user turns warnings into errors. (Interrupts and
+exits are no subclasses of `Exception`.)"""
 
 
 _INTERRUPTS = {error.__name__: error for error in (KeyboardInterrupt, SystemExit, MemoryError)}
@@ -41,13 +42,13 @@ def raise_hidden(error: BaseException) -> None:
 
 
 def attribute(owner: Any, name: str) -> Cleanup:
-    """Give an attribute the value that it has now."""
+    """A cleanup that gives an attribute the value it has now."""
     return functools.partial(setattr, owner, name, getattr(owner, name))
 
 
 def _filters_changed() -> Cleanup:
-    """A C function that tells `warnings` of other filters. Since Python 3.14 there is a lock around
-    that, which Python code, interrupted, would keep from all other threads for ever."""
+    """A C function that tells `warnings` that the filters have changed. Since Python 3.14 that
+    takes a lock, which interrupted Python code would hold for ever."""
     module: Any = warnings
     if not hasattr(module, "_acquire_lock"):
         changed: Cleanup = module._filters_mutated

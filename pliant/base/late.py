@@ -7,7 +7,8 @@ from typing import Any
 
 
 class Late:
-    """Stands for a module. For type checkers, import that beside it, under `TYPE_CHECKING`."""
+    """A module that is imported at the first access to an attribute. For type checkers, write the
+    real import beside it, under `TYPE_CHECKING`."""
 
     def __init__(self, name: str) -> None:
         self._name = name

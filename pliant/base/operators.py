@@ -22,7 +22,7 @@ Rule = Callable[..., Any]
 
 @dataclass
 class Record:
-    """What is known of one overload, as `aten.add.Tensor`. None and False stand for what is not
+    """What is known of one overload, such as `aten.add.Tensor`. None and False mean that it isn't
     known, which is always sound: PyTorch is asked, or runs the operator."""
 
     # A record says two or three of these. The others stay in the class, because to write them

@@ -38,7 +38,8 @@ def record_of(event: Event) -> Record:
 
 
 def _rank() -> int | None:
-    """What the launcher has set, or the program has told PyTorch."""
+    """The rank of this process: from the launcher's environment variable, or from
+    torch.distributed."""
     rank = os.environ.get("RANK", "")
     if rank.isdigit():
         return int(rank)

@@ -21,8 +21,8 @@ _maps: dict[int, LineMap] = {}  # by identity: code objects compare by content
 
 
 def register(code: CodeType, lines: LineMap, forget: Callable[[], object] | None = None) -> None:
-    """Say which lines of the user stand behind the lines of `code` and the functions in it.
-    `forget` is called when the code is gone."""
+    """Map the lines of `code`, and of the functions in it, to the user's lines. `lines` returns the
+    user's stack at a line. `forget` is called when the code is freed."""
     if id(code) not in _maps:
         finalize(code, _forget, id(code), forget)
     _maps[id(code)] = lines
@@ -38,13 +38,13 @@ def _forget(key: int, forget: Callable[[], object] | None) -> None:
 
 
 def raised_at(error: BaseException, code: CodeType, line: int) -> bool:
-    """Whether the error came out of the given line of the outermost activation of `code`."""
+    """Whether the error came out of this line of `code`, in its outermost activation."""
     entry = _outermost(error, code)
     return entry is not None and entry.tb_lineno == line
 
 
 def local_of(error: BaseException, code: CodeType, name: str) -> Any:
-    """A local variable of the outermost activation of `code` that the error came out of."""
+    """The local variable `name` of the outermost activation of `code` in the error's traceback."""
     entry = _outermost(error, code)
     assert entry is not None
     return entry.tb_frame.f_locals[name]
@@ -76,7 +76,7 @@ def rewrite(error: BaseException) -> BaseException:
 
 
 def _is_ours(entry: TracebackType) -> bool:
-    """Our own modules take part in every call; the user does not want to see them."""
+    """Whether the entry is in a module of pliant, which the user does not want to see."""
     name = entry.tb_frame.f_globals.get("__name__", "")
     return isinstance(name, str) and name.split(".")[0] == "pliant"
 
@@ -110,10 +110,8 @@ def _caller(position: Position, namespace: dict[str, Any]) -> FunctionType:
 
 
 def raiser(entry: TracebackType) -> FunctionType:
-    """A function that raises an exception and leaves this very entry in its traceback.
-
-    It takes the exception and the context that this is to keep.
-    """
+    """A function that takes an exception and its context, raises the exception, and so leaves an
+    entry equal to `entry` in its traceback."""
     code = entry.tb_frame.f_code
     position = replace(Position.of_code(code, max(entry.tb_lasti, 0)), line=entry.tb_lineno)
     return FunctionType(_code_at(position, _raise.__code__), entry.tb_frame.f_globals)
@@ -140,10 +138,8 @@ def traceback_through(
 
 
 def _frame_at(position: Position) -> FrameType:
-    """A frame that claims to be at a place of the user's program.
-
-    It is that of a generator, because such a frame has no caller that it would keep alive.
-    """
+    """A frame that claims to be at this position. It belongs to a generator that never ran: such a
+    frame has no caller that it would keep alive."""
     generator = FunctionType(_code_at(position, _template.__code__), {"__name__": "<captured>"})()
     frame: FrameType = generator.gi_frame
     return frame
@@ -168,7 +164,8 @@ _NO_COLUMNS, _LONG_FORM, _UNITS = 13, 14, 8
 
 
 def _line_table(position: Position, units: int) -> bytes:
-    """All instructions are at one place, which is on the first line of the code."""
+    """The position table of a code object whose instructions are all at one position, on its first
+    line."""
     kind, place = _NO_COLUMNS, b"\0"  # no lines below the first
     if position.column is not None and position.end_column is not None:
         more = (position.end_line or position.line) - position.line
@@ -181,7 +178,8 @@ def _line_table(position: Position, units: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Six bits at a time, the lowest first; another bit says that more follow."""
+    """The variable-length encoding of a number in position tables: six bits at a time, the lowest
+    first; another bit says that more follow."""
     parts = []
     while number >= 0x40:
         parts.append(0x40 | number & 0x3F)

@@ -79,7 +79,7 @@ def _inherited(cls: type) -> dict[str, Field[Any]]:
 
 
 def _declared(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
-    """The fields that the body of a class declares. Their defaults become those of the class."""
+    """The fields that the body of a class declares. Their defaults become class attributes."""
     fields: dict[str, Field[Any]] = {}
     for name, kind in cls.__annotations__.items():
         if "ClassVar" in str(kind):
@@ -104,7 +104,7 @@ def _declared(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
 
 
 def _with_slots(cls: type, names: list[str]) -> type:
-    """The class anew, since slots have to be known when a class is made."""
+    """A copy of the class with `__slots__`, which have to be there when a class is made."""
     inherited = {name for base in cls.__mro__ for name in vars(base).get("__slots__", ())}
     namespace = {name: value for name, value in vars(cls).items() if name not in names}
     for name in ("__dict__", "__weakref__"):
@@ -116,7 +116,8 @@ def _with_slots(cls: type, names: list[str]) -> type:
 
 
 def _first_init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[..., None]:
-    """What `__init__` is until there is an instance, since many classes never have one."""
+    """The `__init__` of a class without instances, which replaces itself by the real one at the
+    first call: many classes never have an instance."""
 
     def __init__(self: object, *args: Any, **kwargs: Any) -> None:
         init = _init(cls, fields, frozen)
@@ -127,8 +128,8 @@ def _first_init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Call
 
 
 def _init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[..., None]:
-    """The code of the first class with such fields, under the names of these. Copying code takes a
-    hundredth of the time that it takes to compile it."""
+    """The `__init__` of a class: the code that is shared by all classes with such fields, copied
+    with the names of these. Copying takes a hundredth of the time of compiling."""
     arguments = sorted([field for field in fields if field.init], key=attrgetter("kw_only"))
     names = [field.name for field in arguments]
     scope: dict[str, Any] = {"missing": MISSING}
@@ -162,7 +163,8 @@ def _init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[.
 
 
 def _defaults(fields: list[Field[Any]]) -> dict[str, Any]:
-    """Those of parameters. Where a factory makes the value, `missing` says that it is not given."""
+    """The defaults of parameters by name. For a field with a default factory it is `missing`: the
+    value is not given."""
     return {
         field.name: field.default
         for field in fields
@@ -224,6 +226,6 @@ def _state(self: Any) -> dict[str, Any]:
 
 
 def _set_state(self: object, state: dict[str, Any]) -> None:
-    """Copies of a frozen value are filled past `_refuse`."""
+    """Fill a copy of a frozen value; plain assignment would be refused."""
     for name, value in state.items():
         object.__setattr__(self, name, value)

@@ -15,10 +15,11 @@ T = TypeVar("T")
 
 
 class ByIdentity(Generic[T]):
-    """What is known about objects that compare by content, or can't be hashed: by identity.
+    """A table about objects by identity, for those that compare by content or can't be hashed. It
+    doesn't keep them alive.
 
-    The value must not refer to the object, or neither is ever freed. An object without weak
-    references is kept for good.
+    The value must not refer to the object, or neither is ever freed. An object that doesn't support
+    weak references is kept for good.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,8 @@ class ByIdentity(Generic[T]):
 
 
 def weakly(method: Callable[..., Any], otherwise: Any = None) -> Callable[..., Any]:
-    """The bound method, without keeping its object alive; once that is gone, `otherwise`."""
+    """A function that calls the bound method without keeping its object alive. Once that is gone,
+    it returns `otherwise`."""
     reference = weakref.WeakMethod(method)
 
     def call(*args: Any, **kwargs: Any) -> Any:

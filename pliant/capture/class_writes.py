@@ -27,7 +27,8 @@ STRUCTURE = frozenset({"__class__", "__bases__", "__name__", "__qualname__", "__
 
 
 class ClassWrites(Value):
-    """What the program writes to one class from outside; None deletes."""
+    """The attributes of one class from outside that the program has written. None stands for a
+    deleted one."""
 
     __slots__ = ("cls", "values")
 
@@ -55,7 +56,7 @@ class ClassWrites(Value):
 
 
 class ClassNamespace(Mapping):
-    """The dictionary behind `cls.__dict__`. Each name is looked at on its own."""
+    """`cls.__dict__` as a dictionary. Each name is guarded when it is looked up."""
 
     __slots__ = ("space",)
 

@@ -32,7 +32,7 @@ _receivers: dict[SpanRecorder, int] = {}
 
 @dataclass(slots=True, eq=False)
 class SpanRecorder:
-    """Gets all spans from `start` to `stop`; about `limit` of them, if there are more."""
+    """Receives all spans between `start` and `stop`; about `limit` of them, if there are more."""
 
     limit: int
     batches: list[tuple[list[tuple[Any, int]], bytes]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class SpanRecorder:
         locked(_lock, self._change, False)
 
     def collect(self) -> None:
-        """What there is until now."""
+        """Take the spans so far out of the native buffer."""
         locked(_lock, self._change, None)
 
     def _change(self, record: bool | None) -> None:
@@ -63,8 +63,9 @@ class SpanRecorder:
 
 @dataclass(slots=True, eq=False)
 class CallSpan:
-    """A call of a function, in nanoseconds. `inner` is the time in calls within it; `guards` is
-    None where no entry fitted, so that it was compiled or ran eagerly."""
+    """A call of a function, with times in nanoseconds. `inner` is the time in compiled functions
+    that it calls. `guards` is the time of its guards; None if no entry fitted, so that it was
+    compiled or ran eagerly."""
 
     start: int
     stop: int
@@ -75,7 +76,7 @@ class CallSpan:
 
 @dataclass(slots=True, eq=False)
 class StepTimes:
-    """A step of a launcher, over all its runs. `seconds` are of those that were measured."""
+    """A step of a launcher, over all its runs. Times are those of the runs that were measured."""
 
     what: MeasuredStep
     number: int
@@ -139,7 +140,8 @@ class FunctionTimes:
 
     @property
     def bytes(self) -> int:
-        """That kernels read and wrote, as far as tensors tell: all of each of them."""
+        """The bytes that kernels read and wrote, if each touches every element of its tensors
+        once."""
         kernels = [step for step in self.steps.values() if step.what.kind is KERNEL]
         return sum(step.bytes * step.runs // max(step.measured, 1) for step in kernels)
 
@@ -256,7 +258,8 @@ class _Order:
 
 
 def _nest(spans: Iterable[CallSpan]) -> None:
-    """Tell each call how long calls directly within it took."""
+    """Note for each call how long the calls directly inside it took: a sweep over the calls in
+    order of their start, with a stack for each thread."""
     open_calls: dict[int, list[CallSpan]] = {}
     for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
         around = open_calls.setdefault(span.thread, [])

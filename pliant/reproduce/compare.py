@@ -26,7 +26,8 @@ def leaves(value: Any) -> list[Any]:
 
 
 def difference(actual: Any, expected: Any, rerun: Callable[[], Any]) -> str | None:
-    """How the results differ, or None. `rerun` computes the expected ones once more."""
+    """How the results differ beyond rounding, in words, or None. `rerun` computes the expected ones
+    again."""
     pair = leaves(actual), leaves(expected)
     if len(pair[0]) != len(pair[1]):
         return f"{len(pair[0])} tensors and numbers, where eager PyTorch has {len(pair[1])}"
@@ -59,7 +60,8 @@ def _is_rounding(actual: Any, expected: Any, spread: torch.Tensor | None) -> boo
 
 
 def _spread(expected: Sequence[Any], rerun: Callable[[], Any]) -> list[torch.Tensor | None]:
-    """How far rounding moves each element of floating-point results."""
+    """How far rounding moves each element of the floating-point results: the largest distance in a
+    few runs. None for other results."""
     spread: list[torch.Tensor | None] = [
         torch.zeros_like(leaf, dtype=torch.float64)
         if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
@@ -81,7 +83,7 @@ def _spread(expected: Sequence[Any], rerun: Callable[[], Any]) -> list[torch.Ten
 
 
 class Rounding(TorchDispatchMode):
-    """Moves each floating-point result by up to a unit in the last place, at random."""
+    """A mode that moves each floating-point result by up to a unit in the last place, at random."""
 
     supports_higher_order_operators = True  # as `torch.cond`
 
@@ -99,7 +101,7 @@ class Rounding(TorchDispatchMode):
         return tree_map(self._moved, result)
 
     def _inside(self, value: Any) -> Any:
-        """The functions that an operator is given are run under the mode as well."""
+        """The functions given to a higher-order operator, so that they too run under the mode."""
         if not callable(value) or isinstance(value, torch.Tensor):
             return value
 

@@ -24,7 +24,7 @@ from pliant.reproduce.inputs import GlobalState, copied
 
 @dataclass(slots=True)
 class RecordedGraph:
-    """A graph that was given to the backend, and what it was called with."""
+    """A graph that the backend was given, and the values it was called with."""
 
     gm: fx.GraphModule
     inputs: tuple[Any, ...]
@@ -34,7 +34,7 @@ class RecordedGraph:
 
 
 class Recorder:
-    """A backend that notes each graph, and leaves the work to another one."""
+    """A backend that records each graph, and has another backend compile it."""
 
     def __init__(self, backend: Any) -> None:
         self.backend = lookup(backend)
@@ -71,7 +71,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCode:
-    """A function `f` as text, what it is called with, and what it loads."""
+    """A function `f` as source, its arguments, and the values that the source loads from a file."""
 
     text: str
     inputs: list[Any]
@@ -79,7 +79,8 @@ class FunctionCode:
 
 
 class Pieces:
-    """The programs that consist of some of the nodes of a graph."""
+    """The programs that consist of some of a graph's nodes. A value that a piece needs from another
+    node is one of its inputs."""
 
     def __init__(self, record: RecordedGraph) -> None:
         self.record = record
@@ -106,7 +107,8 @@ class Pieces:
         outputs: Sequence[fx.Node],
         constants: Mapping[int, int] | None = None,
     ) -> FunctionCode:
-        """A piece as a function. `constants`: numbers among the arguments to replace."""
+        """The piece with these nodes and outputs as a function. `constants` are numbers among the
+        arguments of nodes, with what replaces them."""
         sources = {source for node in nodes for source in node.all_input_nodes} - {*nodes}
         inputs = [n for n in self.record.gm.graph.nodes if n in sources and not self._is_body(n)]
         graph, copies = fx.Graph(), {}
@@ -123,13 +125,13 @@ class Pieces:
         return FunctionCode(text, [values[node] for node in inputs], saved)
 
     def _is_body(self, node: fx.Node) -> bool:
-        """Whether it stands for a subgraph, as those of `torch.cond`."""
+        """Whether the node stands for a subgraph, such as a branch of `torch.cond`."""
         if node.op != "get_attr":
             return False
         return isinstance(_attribute(self.record.gm, str(node.target)), torch.nn.Module)
 
     def _values(self, nodes: Collection[fx.Node]) -> dict[fx.Node, Any]:
-        """What eager PyTorch computes at these nodes."""
+        """The values that eager PyTorch computes at these nodes."""
         state = GlobalState()
         try:
             torch._C._set_grad_enabled(self.record.grad_enabled)

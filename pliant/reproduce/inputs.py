@@ -85,7 +85,8 @@ class InputCode:
 
 
 class InputWriter:
-    """Writes values down. `real`: whether a tensor keeps its numbers (by the tensor)."""
+    """Writes values as Python code. `real(tensor)` says whether a tensor keeps its numbers; others
+    become random ones."""
 
     def __init__(self, real: Any = lambda tensor: False) -> None:
         self.real = real
@@ -100,7 +101,7 @@ class InputWriter:
         return InputCode(tuple(self.lines), expression, self.saved)
 
     def _count(self, value: Any) -> None:
-        """How many tensors have each storage."""
+        """Count how many tensors share each storage."""
         for tensor in tensors_in(value):
             key = tensor.untyped_storage()._cdata
             self._storages[key] = self._storages.get(key, 0) + 1

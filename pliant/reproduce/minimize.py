@@ -1,7 +1,8 @@
-"""The smallest program that still fails.
+"""The smallest program that still fails: delta debugging of a captured graph.
 
 The one idea: whether a smaller program fails in the same way is always tried, never concluded. So a
-step may be as bold as it likes.
+step may be as bold as it likes. The steps: fewer nodes, fewer results, random numbers for the
+user's, fewer settings, smaller sizes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Trial:
-    """Tries scripts, for a limited time: afterwards no script is smaller."""
+    """Runs scripts, until the time is up. After that, none counts as failing, so that nothing gets
+    smaller."""
 
     failure: SeenFailure
     seconds: float = 300.0
@@ -46,7 +48,11 @@ class Trial:
 
 
 def smallest_subset(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
-    """Delta debugging (Zeller's ddmin): a subset that fails, of which no item can be left out."""
+    """Delta debugging (Zeller's ddmin): a subset that fails, and of which no single item can be
+    left out.
+
+    `fails` is called O(n²) times in the worst case, and O(log n) times if one item is to blame.
+    """
     items, chunks = list(items), 2
     while len(items) >= 2:
         size = -(-len(items) // chunks)
@@ -109,7 +115,7 @@ class GraphMinimizer:
     def _script(
         self, nodes: Collection[fx.Node], outputs: Sequence[fx.Node] | None = None
     ) -> Script:
-        """A piece with the values of the program."""
+        """The script of these nodes, with the program's own values as inputs."""
         nodes = {*nodes}
         code = self.pieces.code(nodes, self.pieces.outputs(nodes) if outputs is None else outputs)
         return Script(
@@ -127,7 +133,8 @@ class GraphMinimizer:
         nodes: Collection[fx.Node],
         outputs: Sequence[fx.Node],
     ) -> Script:
-        """With smaller sizes; sizes among the arguments of nodes become smaller with them."""
+        """The script with the smallest sizes that still fail. A size may also be an argument of
+        nodes (`view(8, 4)`): such constants are replaced too, where that is needed."""
         remaining = {*nodes}
         sizes: dict[int, int] = {}
         constants: dict[int, int] = {}
@@ -145,7 +152,8 @@ class GraphMinimizer:
 
 
 def without_values(trial: Trial, script: Script, inputs: Any) -> tuple[Script, bool]:
-    """The script with random numbers where they do; and whether they do everywhere."""
+    """The script with random numbers for the values of inputs, and whether that was possible for
+    all of them. If not, tensors are tried one by one."""
     random_only = replace(script, inputs=InputWriter().write(inputs))
     if trial.fails(random_only):
         return random_only, True
@@ -161,7 +169,7 @@ def without_values(trial: Trial, script: Script, inputs: Any) -> tuple[Script, b
 
 
 def without_settings(trial: Trial, script: Script) -> Script:
-    """The script without what isn't needed for the failure."""
+    """The script without settings that the failure doesn't need."""
     candidates: list[Callable[[Script], Script]] = [lambda s: replace(s, gradients=False)]
     for name in script.settings:
         candidates.append(
@@ -177,7 +185,7 @@ def without_settings(trial: Trial, script: Script) -> Script:
 
 
 def smaller_sizes(inputs: Any) -> Iterator[tuple[int, int]]:
-    """Each size of the inputs, and what it may become, the smallest first."""
+    """Each size of the inputs, the largest first, with each smaller size to try in its place."""
     sizes = {size for tensor in tensors_in(inputs) for size in tensor.shape if size > 2}
     for size in sorted(sizes, reverse=True):
         for smaller in (1, 2, 3, 4, 8, 16, size // 2):
@@ -186,7 +194,8 @@ def smaller_sizes(inputs: Any) -> Iterator[tuple[int, int]]:
 
 
 def resized(inputs: Any, sizes: Mapping[int, int]) -> Any:
-    """Tensors like the inputs, of other sizes. Their numbers mean nothing but their range."""
+    """The inputs with other sizes. The new tensors are uninitialised, but for the range of
+    integers."""
 
     def resize(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not tensors_in(value):
@@ -200,7 +209,7 @@ def resized(inputs: Any, sizes: Mapping[int, int]) -> Any:
 
 
 def _empty_like(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
-    """Of this shape, with strides in the same order."""
+    """A tensor of this shape, with its dimensions in the same order in memory."""
     strides, step = [0] * len(shape), 1
     for dim in sorted(range(len(shape)), key=lambda d: (tensor.stride(d), -d)):
         if tensor.stride(dim):

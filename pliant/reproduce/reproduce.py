@@ -104,7 +104,8 @@ def repro(
 
 
 def _original(model: Any, settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The function behind a compiled one, and its settings where no others are given."""
+    """The function behind a compiled one, and the settings that it was compiled with, apart from
+    those given in `settings`."""
     compiled = model._dispatcher if isinstance(model, CompiledModule) else model
     if isinstance(compiled, Dispatcher) and "_made_by" in vars(compiled):
         recompile, original = compiled._made_by
@@ -120,7 +121,8 @@ def _used(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _state_kept() -> Iterator[None]:
-    """Everything that running the function changes is put back at the end, and after each run."""
+    """A context that restores at its end everything that running the function changes for
+    others."""
     state = GlobalState()
     try:
         with set_stance("default"):
@@ -132,7 +134,8 @@ def _state_kept() -> Iterator[None]:
 
 
 class _Reached:
-    """Tensors that a function has without being given them, and their values."""
+    """The tensors that a function reaches without being given them (parameters, closure, globals),
+    and their values."""
 
     def __init__(self, model: Any) -> None:
         self.tensors = {id(t): t for value in _surroundings(model) for t in _tensors_of(value)}
@@ -153,7 +156,8 @@ class _Reached:
 
 
 def _surroundings(model: Any) -> Iterator[Any]:
-    """What a callable refers to: its object, cells of its closure, global variables."""
+    """The objects that a callable refers to: its receiver, the cells of its closure, global
+    variables."""
     yield model
     function = getattr(model, "__func__", model)
     yield getattr(model, "__self__", None)
@@ -300,7 +304,8 @@ class _Program:
 
 
 def _checked(call: Callable[[], Any]) -> Any:
-    """What pliant says of the user's program is for the user, and no failure."""
+    """The result of `call`. Errors that pliant raises about the user's program are no failures of
+    pliant: they are raised to the user."""
     try:
         return call()
     except (InternalError, BackendError):
@@ -310,7 +315,8 @@ def _checked(call: Callable[[], Any]) -> Any:
 
 
 class _ForUser(BaseException):
-    """Carries an error past what looks for failures."""
+    """Carries an error for the user past the code that looks for failures: that catches
+    `Exception`."""
 
 
 def _failure_of(script: Script) -> SeenFailure | None:

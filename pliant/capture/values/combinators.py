@@ -496,7 +496,7 @@ class GroupBy(Iterator):
 
 
 class Group(Iterator):
-    """The items of one group of a `groupby`."""
+    """The iterator over one group of a `groupby`. It ends when the `groupby` moves on."""
 
     __slots__ = ("key", "parent")
 
@@ -522,7 +522,8 @@ class Group(Iterator):
 
 
 class TeeSource(Value):
-    """What the iterators of one `tee` share: the iterator underneath, and the items it gave."""
+    """What the iterators of one `tee` share: the iterator underneath, and the items taken from it
+    so far."""
 
     __slots__ = ("items", "iterator")
 

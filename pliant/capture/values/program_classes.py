@@ -32,7 +32,7 @@ SLOT_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
 class BarePlaceholder:
-    """Stands for a value of which Python needs to know nothing."""
+    """A placeholder for a value of which Python needs to know nothing but that it is an object."""
 
 
 class ProgramObject(Value):
@@ -168,7 +168,7 @@ class ProgramClass(Value):
 
 
 def placeholder_for(trace: Trace, value: Value) -> Any:
-    """A real object for `value`, to be put where Python wants one."""
+    """A real object that stands for `value` where Python wants one: in the namespace of a class."""
     value = trace.read(value)
     if isinstance(value, Const):
         return value.value
@@ -239,7 +239,7 @@ def plain_object(trace: Trace, value: Value) -> Any:
 
 
 def value_of(trace: Trace, real: Any) -> Value:
-    """The value that an object in the namespace of a program-defined class stands for."""
+    """The value that an object in the namespace of a class of the program stands for."""
     if trace.is_plain_constant(real):
         return Const(real)
     if isinstance(real, types.FunctionType):

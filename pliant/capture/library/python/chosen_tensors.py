@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def chosen(
     trace: Trace, function: Callable[..., Any], symbol: str, items: list[Value]
 ) -> Value | None:
-    """What `max` or `min` gives; `symbol` is how it compares. None: not of such tensors."""
+    """The result of `max` or `min` of tensors with one element, as `torch.where`; None for other
+    arguments. `symbol` is the comparison it uses."""
     tensors = [trace.read(item) for item in items]
     if len(tensors) < 2 or not all(_is_single(trace, tensor) for tensor in tensors):
         return None
@@ -39,8 +40,8 @@ def chosen(
 
 
 def _is_single(trace: Trace, value: Value) -> bool:
-    """Whether it is a tensor of one element that the program made, and which says nothing but its
-    number. One with a gradient says where it came from."""
+    """Whether it is a new tensor of one element, of which nothing but its number can be seen. One
+    with a gradient shows where it came from."""
     if not isinstance(value, TensorValue) or type(value.fake) is not Fake or value.plain:
         return False
     fake = value.fake
@@ -55,8 +56,8 @@ def _kind(value: Any) -> tuple[Any, ...]:
 
 
 def _is_called(trace: Trace, function: Callable[..., Any]) -> bool:
-    """Whether the present instruction is the call itself. Where another function makes it, that may
-    keep the tensors."""
+    """Whether the present instruction is the call of `function` itself. If another function makes
+    the call, it may keep the tensors."""
     frame = trace.frames[-1]
     operands = [v for v in frame.stack[-frame.operands :] if not isinstance(v, Null)]
     callee = trace.read(operands[0]) if operands else None

@@ -42,11 +42,12 @@ EXPRESSION: dict[type, Callable[[Any], AnyExpr]] = {int: integer, float: real, b
 
 
 class NeedsConstants(Exception):
-    """What an operation gives can't be told without the numbers themselves."""
+    """The operation can't be an expression: its operands have to become constants."""
 
 
 class SymbolicOperation:
-    """An operation on numbers, while its result is being made out."""
+    """One operation on symbolic numbers, while its result is worked out. It collects what may fail
+    when the code runs."""
 
     def __init__(self, trace: Trace, function: Callable[..., Any], operands: list[Any]) -> None:
         self.trace = trace
@@ -57,11 +58,13 @@ class SymbolicOperation:
         self.may_raise = False  # for other reasons, when the code runs
 
     def holds(self, cond: Cond) -> bool:
-        """Which of two cases it is."""
+        """The truth of `cond`, by a guard if it doesn't follow from facts: the operation has two
+        cases."""
         return self.env.evaluate(cond, self.trace.asker())
 
     def need(self, cond: Cond) -> None:
-        """Without this, Python raises."""
+        """Demand a condition without which Python raises: by a guard, or by a test when the code
+        runs. If it is known to fail, Python's exception is raised in the captured program."""
         answer = self.env.known(cond)
         hint = self.env.hint(cond) if answer is None else None
         # Inputs decide it: the answer is guarded, and nothing has to be tested when the code runs.
@@ -77,7 +80,7 @@ class SymbolicOperation:
             self.unsure.append(cond)
 
     def fail(self) -> None:
-        """Python's own exception, raised in the captured program."""
+        """Raise in the captured program what Python raises for these operands."""
         try:
             self.function(*[self._example(operand) for operand in self.operands])
         except Exception as error:
@@ -93,7 +96,8 @@ class SymbolicOperation:
         return hint
 
     def finish(self, result: AnyExpr) -> None:
-        """Have what may fail when the code runs in the graph."""
+        """Put what may fail when the code runs into the graph: the tests, and the operation even if
+        its result is unused."""
         if not self.unsure and not self.may_raise:
             return
         try:
@@ -115,7 +119,7 @@ class SymbolicOperation:
 
 
 def _can_be_guarded(cond: Cond) -> bool:
-    """Whether guards can test it: they know no floats."""
+    """Whether the native guards can test the condition: they have no floats."""
     try:
         compile_program(cond)
     except NotImplementedError:
@@ -124,7 +128,7 @@ def _can_be_guarded(cond: Cond) -> bool:
 
 
 def operate(trace: Trace, function: Callable[..., Any], *operands: Value) -> Value | None:
-    """Operators with a symbolic number among the operands. None where the constant is needed."""
+    """An operator with a symbolic number among the operands. None if constants are needed."""
     special = SPECIAL.get(function)
     if special is not None:
         return special(trace, *operands)
@@ -142,7 +146,7 @@ def operate(trace: Trace, function: Callable[..., Any], *operands: Value) -> Val
 def compute(
     trace: Trace, function: Callable[..., Any], build: Callable[..., Any], numbers: list[Any]
 ) -> Value | None:
-    """The result of an operation that `build` makes an expression of; None as for `operate`."""
+    """The result of an operation whose expression `build` makes; None if constants are needed."""
     operation = SymbolicOperation(trace, function, numbers)
     try:
         result = build(operation, *numbers)
@@ -247,7 +251,7 @@ SPECIAL: dict[Any, Callable[..., Value | None]] = {
 
 
 def _number(e: AnyExpr) -> Expr | FloatExpr:
-    """True is 1."""
+    """An integer or float expression: a condition counts as 1 or 0."""
     return exprs.if_else(e, 1, 0) if isinstance(e, Cond) else e
 
 
@@ -287,7 +291,7 @@ def _dividing(of_integers: Build, op: str) -> Build:
 
 
 def _of_integers(build_one: Build) -> Build:
-    """An operation that floats don't have: of one, Python makes the error."""
+    """As `build_one`, for integers only: for floats, Python makes the error."""
 
     def build(operation: SymbolicOperation, *operands: AnyExpr) -> Any:
         if not _whole(*operands):
@@ -380,7 +384,7 @@ def _power(operation: SymbolicOperation, base: AnyExpr, exponent: AnyExpr) -> An
 def _float_power(
     operation: SymbolicOperation, a: Expr | FloatExpr, b: Expr | FloatExpr
 ) -> FloatExpr:
-    """A root of a negative number is complex, which has no expression."""
+    """a ** b as floats. The root of a negative number is complex, which has no expression."""
     value = b.value
     if value is None or value != int(value) or not math.isfinite(value):
         operation.need(conds.gt(a, 0) if value is None or value < 0 else conds.ge(a, 0))
@@ -394,7 +398,8 @@ def _float_power(
 
 
 def _rounding(of_float: Build, of_quotient: Build | None = None) -> Build:
-    """Of nan and the infinities, which only symbols of floats can be, there is no integer."""
+    """A rounding of floats to integers. nan and the infinities have none; only symbols of floats
+    can be these."""
 
     def build(operation: SymbolicOperation, value: AnyExpr) -> Any:
         number = _number(value)
@@ -426,7 +431,8 @@ def _quotient(operation: SymbolicOperation, number: FloatExpr) -> tuple[Expr, in
 
 
 def _ratio(number: FloatExpr) -> tuple[Expr | None, int, int]:
-    """(n, a, b) of `n * a / b`, if that is what the float is, for an integer n and constants."""
+    """`(n, a, b)` if the float is `n * a / b` for an integer expression n and constants a and b;
+    otherwise None for n."""
     if number.op == "fmul":
         n, factor = sorted(number.args, key=lambda e: isinstance(e, FloatExpr))
         if isinstance(n, Expr) and factor.value and math.isfinite(factor.value):

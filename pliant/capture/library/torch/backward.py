@@ -47,7 +47,8 @@ HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 @dataclass(slots=True)
 class History:
-    """What the engine of autograd meets on its way back from some tensors."""
+    """What autograd's engine meets on its way back from some tensors: the subgraph of the history
+    that they lead to."""
 
     leaves: list[TensorValue] = field(default_factory=list)
     functions: list[Any] = field(default_factory=list)  # nodes that run Python code
@@ -56,6 +57,7 @@ class History:
 
 
 def history_of(trace: Trace, roots: list[TensorValue]) -> History:
+    """Walk the history of the fakes back from these tensors (each node once)."""
     history, visited = History(), set()
     reached = [root.fake.grad_fn for root in roots]
     for root in roots:
@@ -85,7 +87,8 @@ def _add_leaf(trace: Trace, history: History, fake: Any) -> None:
 
 
 def assume_leaves(trace: Trace, leaves: list[TensorValue]) -> None:
-    """The history of these begins with them on later calls too."""
+    """Guard that these tensors are leaves on later calls, too: that their history begins with
+    them."""
     for leaf in leaves:
         if leaf.source is not None:
             trace.guard(GuardKind.EQUALS, Attr(leaf.source, "is_leaf"), True)
@@ -102,7 +105,8 @@ def _assume_no_hooks(trace: Trace, leaves: list[TensorValue]) -> None:
 
 
 def starts_with_leaves(trace: Trace, history: History) -> bool:
-    """Whether all of it is known: it begins in leaves that have no hooks. Guards keep it so."""
+    """Whether the whole history is known: it begins in leaves without hooks. If so, this is
+    guarded."""
     if history.outside or history.reentrant:
         return False
     sources = [leaf.real for leaf in history.leaves if leaf.source is not None]
@@ -172,7 +176,8 @@ def backward(
 
 
 def _backward_beside(gradients: Any, *args: Any) -> None:
-    """The gradients that there are, among the arguments, so that it shows if they are written."""
+    """`backward`, with the present gradients among the arguments, so that the run on fakes shows
+    whether they are written to."""
     torch.autograd.backward(*args)
 
 
@@ -192,8 +197,8 @@ def tensors_in(trace: Trace, value: Value) -> list[TensorValue]:
 
 
 def _settle(trace: Trace, leaf: TensorValue) -> Any:
-    """Have the graph write a gradient that the program has written so far only in Python; the fake
-    of the gradient, if there is one."""
+    """Have the graph write a gradient that the program has set in Python only: `backward` adds to
+    it. Returns the fake of the gradient, or None if there is none."""
     value = gradient(trace, leaf)
     setting = NONE if value is None else trace.read(value)
     if setting is not NONE and not isinstance(setting, TensorValue | Const):
@@ -210,7 +215,7 @@ def _settle(trace: Trace, leaf: TensorValue) -> Any:
 
 
 def take_gradients(trace: Trace, leaves: list[TensorValue]) -> None:
-    """Where the graph has written a gradient, the program finds it from here on."""
+    """Have the program find the gradients that the graph has written, as `tensor.grad`."""
     retaining = [value for value in trace.tensors.values() if value.fake.retains_grad]
     for tensor in [*leaves, *retaining]:
         gradient = tensor.fake.grad
@@ -244,7 +249,7 @@ def note_applied(trace: Trace, cls: Any, context: Instance, result: Value) -> No
 
 
 def call_of(result: Value) -> fx.Node | None:
-    """The node of the graph that gave a result."""
+    """The node of the call that returned this, or a tuple with it."""
     outputs = result.items if isinstance(result, Sequence) else [result]
     nodes = [output.node for output in outputs if isinstance(output, TensorValue)]
     if not nodes:
@@ -254,8 +259,8 @@ def call_of(result: Value) -> fx.Node | None:
 
 
 def follow_backward(trace: Trace, result: Value) -> bool:
-    """Follow the backward of the function that gave this result, on the side. False: it does more
-    than to compute, and what it does is left alone."""
+    """Follow the backward of the function that returned this, on the side. False if it does more
+    than compute: then it isn't followed, and the function stays one that PyTorch runs."""
     step = trace.frames[-1].step
     if trace.break_at.get(step) is UNFOLLOWED:
         return False
@@ -274,7 +279,8 @@ def follow_backward(trace: Trace, result: Value) -> bool:
 
 
 def follow_functions(trace: Trace, history: History, creates: bool) -> None:
-    """Follow what the program does on the way back, on the side: nothing but computing."""
+    """Follow the backward of each of the program's functions in the history, on the side: they may
+    do nothing but compute."""
     if torch.is_anomaly_enabled():
         raise Break("tensor-method", f"{NAME} with anomaly detection")
     if trace.graph_effects.hooks:
@@ -302,7 +308,8 @@ def _follow_function(trace: Trace, applied: Applied, creates: bool) -> None:
 
 
 def _sets_of_missing(outputs: list[Value]) -> list[frozenset[int]]:
-    """The outputs for which the backward may be given None. It runs if a gradient arrives."""
+    """The sets of outputs whose gradient may be None when the backward runs. At least one gradient
+    arrives."""
     graded = {at for at, output in enumerate(outputs) if _requires_grad(output)}
     if len(graded) > MOST_GRADED:
         raise Break(
@@ -335,7 +342,7 @@ def _requires_grad(output: Value) -> bool:
 
 
 def _like(trace: Trace, output: Value) -> Value:
-    """A gradient for a result, to be looked at only."""
+    """A stand-in for the gradient of a result."""
     if not isinstance(output, TensorValue):
         return NONE
     fake = trace.world.run(torch.empty_like, (output.fake.detach(),)).value

@@ -2,8 +2,12 @@
 
 `torch.func.grad(f)(x)` calls `f` in a way that can't be written as operations on `x`. So `f` is
 followed on placeholders for its arguments, into the graph under construction; then its nodes are
-cut out and become a module, whose further inputs are the tensors around it that it uses. The
-operation is one node that takes the module.
+cut out and become a module, whose further inputs are the tensors around it that it uses (it is
+lambda-lifted). The operation is one node that takes the module. For `grad(lambda y: (y *
+w).sum())(x)`:
+
+    body(arg_0, outer_w):  mul = arg_0 * outer_w;  return mul.sum()
+    graph:                 grad(body)(x, w)
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ Change = Callable[[Any], Any]  # from a tensor outside to what the function is g
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A function as a module. It takes the arguments, then `lifted`, then keyword arguments."""
+    """A function as a module with the parameters: the arguments, then `lifted`, then keyword
+    arguments."""
 
     node: fx.Node
     module: fx.GraphModule
@@ -57,11 +62,11 @@ def follow_body(
 ) -> Body:
     """Follow `function` as something that PyTorch will call, once or often.
 
-    With `changes`, one for each argument, its tensors are placeholders, so that they are inputs of
-    the body; without, it uses the tensors around it. It may not change Python objects that outlive
-    it: when, and how often, is not known; with `once` it may, unless they would hold what the body
-    computes. `attribute`: how the graph's module calls the body. `flat`: the body returns a tuple
-    of what it computes, without structure.
+    With `changes`, one for each argument, tensors in it are placeholders, as inputs of the body.
+    Without, the body uses the tensors around it. The function may not change Python objects that
+    outlive it, because it isn't known when and how often it is called; with `once` it may, unless
+    they would hold what the body computes. `attribute` is the name of the body in the graph's
+    module. A `flat` body returns a tuple of what it computes, without structure.
     """
     # Before anything is followed: what can be reached now is what must not change.
     watch = Watch(trace, [function, *args, *(kwargs or {}).values()])
@@ -101,7 +106,7 @@ def follow_aside(
     context: Value | None = None,
 ) -> Value:
     """Follow a function that PyTorch calls by itself when the code runs, only to learn what it
-    assumes. Its operations leave no trace in the graph. It may write to its `context`."""
+    assumes. Its nodes are dropped afterwards. It may write to its `context`."""
     watch = Watch(trace, [v for v in (function, *args, *kwargs.values()) if v is not context])
     mark, draws = trace.graph.begin_body(), len(trace.random_draws)
     try:
@@ -118,7 +123,7 @@ def follow_aside(
 
 
 def _give_up(trace: Trace, mark: fx.Node) -> None:
-    """Take everything since the mark out of the graph."""
+    """Drop all nodes since the mark."""
     nodes, _ = trace.graph.end_body(mark)
     trace.sizes.nodes.drop(set(nodes))
     trace.graph.drop([mark, *nodes])
@@ -136,8 +141,8 @@ def record_body_call(
     may_write: bool = True,
     keep: bool = False,
 ) -> Value:
-    """One node that calls `target`, whose result is found by running it, or `on_fakes`, on
-    fakes. `keep`: it is called even if its result is not used."""
+    """A node that calls `target`. Its result is found by running `target`, or `on_fakes`, on fakes.
+    With `keep` it is called even if its result is not used."""
     name = getattr(target, "__name__", "a function")
     result = run_on_fakes(trace, name, on_fakes or target, list(fake_args), fake_kwargs or {})
     writes = bool(result.mutated)
@@ -158,14 +163,15 @@ def record_body_call(
 
 
 def named_body(trace: Trace, body: Body, attribute: str) -> fx.Node:
-    """The body under another name: that of its place in the operation."""
+    """The node of the body, under another name in the graph's module."""
     del trace.graph.root[str(body.node.target)]
     trace.graph.drop([body.node])
     return trace.graph.attribute(attribute, body.module)
 
 
 def result_of(trace: Trace, body: Body, results: Sequence) -> Value:
-    """What a function returned whose flat body gave `results`, with the structure that it has."""
+    """The structure that a function with a flat body returned, with `results` in the place of what
+    it computed."""
     return _with_results(
         trace, body.result, body.output, dict(zip(body.returned, results.items, strict=True))
     )
@@ -190,7 +196,7 @@ def _with_results(trace: Trace, value: Value, output: Any, results: dict[fx.Node
 
 
 def fakes_of(trace: Trace, nodes: list[fx.Node]) -> list[Any]:
-    """What the run on fakes takes for nodes of the graph."""
+    """The fakes, or numbers, of these nodes."""
     fakes: dict[fx.Node, Any] = {value.node: value.fake for value in trace.tensors.values()}
     numbers = trace.sizes.nodes.numbers()
     return [fakes[n] if n in fakes else _number(trace, n, numbers) for n in nodes]
@@ -235,7 +241,7 @@ def _tensor(trace: Trace, value: TensorValue, node: fx.Node, change: Change | No
 
 
 def _same_data(tensor: torch.Tensor) -> torch.Tensor:
-    """Another tensor like this one, and a leaf if this one is."""
+    """Another tensor with the same data, which is a leaf if this one is."""
     if not tensor.requires_grad:
         return tensor.detach()
     return tensor.detach().requires_grad_() if tensor.is_leaf else tensor.view_as(tensor)
@@ -273,8 +279,8 @@ _STAND_INS: dict[type, Callable[[Trace, Any, fx.Node, Change | None], Value]] = 
 
 
 class Watch:
-    """Sees to it that a function changes no Python object that it did not make, except for a
-    while."""
+    """Watches for changes of Python objects that existed before a function was followed. Changes
+    that it takes back are allowed (a module's attribute that is set for a while)."""
 
     def __init__(self, trace: Trace, roots: list[Value]) -> None:
         self.trace = trace
@@ -303,7 +309,7 @@ class Watch:
 
 
 def _reachable(trace: Trace, roots: list[Value]) -> set[int]:
-    """The values that exist before the function is followed and can be reached by it."""
+    """The ids of all values that exist now and that the function can reach."""
     frames: list[Frame] = trace.frames
     for frame in frames:
         roots = [*roots, *frame.stack, *frame.locals.values(), *frame.cells.values()]
@@ -311,7 +317,7 @@ def _reachable(trace: Trace, roots: list[Value]) -> set[int]:
 
 
 def _all_behind(roots: list[Value]) -> dict[int, Value]:
-    """These values and all that they hold, by identity."""
+    """These values and everything reachable from them, by id."""
     roots = list(roots)
     visited: dict[int, Value] = {}
     while roots:
@@ -325,7 +331,7 @@ def _all_behind(roots: list[Value]) -> dict[int, Value]:
 
 
 def _holds(value: Value, nodes: set[fx.Node]) -> bool:
-    """Whether the results of these nodes are in an object."""
+    """Whether an object holds a result of one of these nodes."""
     return any(getattr(each, "node", None) in nodes for each in _all_behind([value]).values())
 
 
@@ -338,7 +344,7 @@ def _state(value: Any) -> Any:
 
 
 def _unchanged(value: Any, before: Any) -> bool:
-    """Whether a dictionary (of a module, of an object) holds again what it held before."""
+    """Whether a dictionary holds again what it held before. Other objects count as changed."""
     if not isinstance(value, Mapping):
         return False
     for key, item in value.items.items():
@@ -374,7 +380,7 @@ def _cut(
     attribute: str,
     flat: bool,
 ) -> Body:
-    """Move the nodes behind the mark to a module of their own."""
+    """Move the nodes since the mark to a module of their own."""
     nodes, effect = trace.graph.end_body(mark)
     inside = set(nodes)
     structure = output

@@ -32,7 +32,7 @@ UNCHANGING = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, t
 
 
 def function_itself(trace: Trace, value: Value) -> fx.Node | None:
-    """A node that gives the function itself; None if it is made anew on each call."""
+    """A node for the function object; None if it is another one on each call."""
     callback = trace.read(value)
     if isinstance(callback, FunctionValue) and callback.real is None:
         function_object = _fixed_function(callback)
@@ -55,7 +55,8 @@ def _root(source: Source) -> Source:
 
 
 def _fixed_function(value: FunctionValue) -> types.FunctionType | None:
-    """The function, if all that it is made of is there for good."""
+    """The function as a real object, if all of its parts are the same on each call; otherwise
+    None."""
     cells, defaults = value.cells or [], value.defaults or []
     fixed = all(cell.real is not None and isinstance(cell.source, Fixed) for cell in cells)
     keywords = value.kwdefaults or {}
@@ -72,7 +73,8 @@ def _fixed_function(value: FunctionValue) -> types.FunctionType | None:
 
 
 def only_computes(value: Value) -> bool:
-    """Whether a function reads nothing that may change and seems to write nothing."""
+    """Whether a function reads nothing that may change, and has no instruction or method call that
+    looks like a write."""
     if not isinstance(value, FunctionValue) or value.code.co_freevars:
         return False
     return _is_closed(value.code, value.globals)
@@ -91,7 +93,8 @@ def _is_closed(code: types.CodeType, namespace: dict[str, Any]) -> bool:
 
 
 def keeps_its_variables(trace: Trace, value: Value) -> bool:
-    """Whether what a function made in the program closes over stays what it is."""
+    """Whether the variables that a function of the program closes over are assigned no more: it may
+    be called later."""
     callback = trace.read(value)
     if not isinstance(callback, FunctionValue):
         return is_constant(callback) or not isinstance(callback, Instance)
@@ -113,7 +116,7 @@ def _stays(trace: Trace, cell: Cell) -> bool:
 
 
 def _is_stored_later(frame: Frame, name: str) -> bool:
-    """Whether the variable is assigned behind the present instruction, or again in a loop."""
+    """Whether the frame assigns the variable after the present instruction, or again in a loop."""
     stores = [i.index for i in frame.instructions if i.op in WRITES_CELL and i.value == name]
     if any(index > frame.index for index in stores):
         return True

@@ -1,7 +1,7 @@
 """Tensors' own hooks and gradients: `register_hook`, `retain_grad`, `torch.autograd.grad`.
 
-A hook is a body, registered by a node of the graph where the program registered it. What the engine
-of autograd does by itself (`backward`) is not captured: it runs hooks and writes to any tensor.
+A hook is a body, registered by a node of the graph where the program registered it. The engine of
+autograd calls it later: in a `backward` of the graph (`backward`), or after the graph has returned.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ def autograd_grad(
     is_grads_batched: Value = FALSE,
     materialize_grads: Value = FALSE,
 ) -> Value:
-    """Gradients of tensors that the graph has computed, of which all is known.
+    """Gradients of tensors that the graph has computed, and of which the whole history is known.
 
-    A tensor from outside may lead to others in ways that show only when the code runs: then there
-    is no telling whether a gradient will be None.
+    A tensor from outside may have a history that shows only when the code runs: then there is no
+    telling whether a gradient will be None.
     """
     if not trace.read(only_inputs).constant():
         raise Break("warning", "torch.autograd.grad with only_inputs=False")
@@ -142,7 +142,7 @@ def autograd_grad(
 
 
 def _listed(trace: Trace, tensors: Value) -> Value:
-    """Tensors that are given one after the other, such as `module.parameters()`, as a tuple."""
+    """An iterable of tensors, such as `module.parameters()`, as a tuple."""
     tensors = trace.read(tensors)
     if isinstance(tensors, TensorValue | Const | Sequence | Mapping):
         return tensors
