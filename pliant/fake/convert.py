@@ -160,14 +160,15 @@ class Converter:
         return fake
 
     def _with_layout(self, t: torch.Tensor, fake: Fake, layout: tuple[Any, Any]) -> Fake:
-        """The fake of a base, with the sizes that are only given now: it was made for a view."""
+        """The fake of a base that was made for a view, with the symbolic layout that is only known
+        now."""
         self._bases.discard(id(t))
         sizes, strides = layout
         set_memory(fake, fake.untyped_storage(), t.storage_offset(), sizes, strides)
         return fake
 
     def _as_view(self, t: torch.Tensor, shell: Fake) -> Fake:
-        """`shell` as a view of the fake of `t`'s base, made as `t` was: with or without grad."""
+        """`shell` as a view of the fake of the base of `t`, with the same autograd state as `t`."""
         real = t._base
         assert real is not None
         if id(real) not in self._fakes:

@@ -22,7 +22,8 @@ from pliant.sym.node import SYMBOLIC
 
 
 def answer(record: FunctionRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fake | None:
-    """The result, new and contiguous, if there is a rule for this call."""
+    """The result of the function as a new contiguous fake, if its record has a rule for its sizes
+    that fits the arguments; otherwise None."""
     rule = record.sizes
     if rule is None or kwargs:
         return None
@@ -40,7 +41,7 @@ def answer(record: FunctionRecord, args: tuple[Any, ...], kwargs: dict[str, Any]
 def symbolic_form(
     record: FunctionRecord, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """What to call in place of the function for these arguments, or None."""
+    """What to call in place of the function for arguments with symbolic sizes, or None."""
     function = record.symbolic
     if function is None or (torch._C._is_any_autocast_enabled() and not record.cast_by_parts):
         return None

@@ -97,10 +97,10 @@ def _kind(func: Any) -> OverloadKind:
 
 
 def _answers_from_data(func: Any) -> bool:
-    """Whether what is returned is no tensor, but read from one, and no tag says so.
+    """Whether the operator returns a number read from a tensor, although no tag says so.
 
-    Of ATen this is known. An operator of the program that makes a number of tensors may do so from
-    their sizes alone, which nobody can tell.
+    For ATen this is known. An operator of the program that returns a number and takes tensors is
+    taken to do so: it may compute it from sizes alone, but that can't be told.
     """
     schema = func._schema
     if func.namespace == "aten":

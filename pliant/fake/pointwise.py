@@ -43,7 +43,8 @@ def applies(op: Overload, fakes: list[Fake]) -> bool:
 
 
 def _is_tagged(func: Any) -> bool:
-    """Some operators that write in place are not, while those that they are made from are."""
+    """Whether the operator, or the one that it is the in-place form of, is tagged as pointwise:
+    some in-place operators lack the tag."""
     if torch.Tag.pointwise in func.tags:
         return True
     packet, _, overload = func.__name__.partition(".")
@@ -54,7 +55,8 @@ def _is_tagged(func: Any) -> bool:
 def recipe(
     op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
 ) -> Recipe | None:
-    """None: not as usual, so the meta kernel has to be asked."""
+    """What the operator returns; None for unusual arguments, about which the meta kernel has to be
+    asked."""
     if "out" in kwargs or kwargs.get("memory_format") is not None:
         return None
     # It writes into another argument than the first.
@@ -82,7 +84,8 @@ _NUMBERS = (int, float, complex, *SYMBOLIC)
 def _as_computed(
     op: Overload, args: tuple[Any, ...], tensors: list[Fake], result: Any
 ) -> list[Any]:
-    """The operands in the dtype of the result; those that are compared in their common one."""
+    """The operands as they are computed with: converted to the dtype of the result, or for a
+    comparison to their common one."""
     if not isinstance(result, torch.Tensor) or op.name.startswith("aten.where."):
         return tensors
     dtype = result.dtype
@@ -110,10 +113,11 @@ def _strides(
 
 
 def _takes_numbers_aside(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether numbers among the arguments are no operands (an exponent, a weight, how to reduce).
+    """Whether numbers among the arguments are parameters (an exponent, a weight) rather than
+    operands.
 
-    Those that are operands count as tensors of another shape. It shows in the layout of a result
-    that could be taken for contiguous: only operands of one shape are.
+    Operands count as tensors of another shape, and then PyTorch lays out the result in another way.
+    So the operator is run once on a tensor whose layout shows the difference.
     """
     key = (op.name, *(type(v) is Fake for v in args), *kwargs)
     if key not in _aside:

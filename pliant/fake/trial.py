@@ -66,12 +66,13 @@ class Call:
 
 @dataclass(slots=True)
 class Trials:
-    """The calls tried in one compilation."""
+    """The trials of one compilation, with their outcomes."""
 
     tried: dict[Any, bool] = field(default_factory=dict)
 
     def refuses(self, call: Call) -> bool:
-        """Whether eager PyTorch refuses the call, whatever is in the tensors."""
+        """Whether eager PyTorch refuses the call for its metadata, whatever the tensors hold. False
+        if it can't be tried."""
         try:
             # Equal calls are tried once in a compilation: layers of a network repeat them.
             shrunk = _shrunk_sizes(call)
@@ -85,15 +86,16 @@ class Trials:
 
 
 def _walk(value: Any) -> list[Any]:
-    """What is in a tree of arguments. A tuple stands for a container, and comes before what is in
-    it: nothing else is one."""
+    """The leaves of a tree of arguments, in order. Each container is preceded by a tuple that
+    describes it; nothing else in the list is a tuple."""
     leaves: list[Any] = []
     _collect(value, leaves)
     return leaves
 
 
 def _collect(value: Any, leaves: list[Any]) -> None:
-    """(No generator: every call of every program is walked, and nested generators are slow.)"""
+    """Append the leaves of `value`. (Not a generator: every call of every program is walked, and
+    nested generators are slow.)"""
     if type(value) in LEAVES:
         leaves.append(value)
         return
@@ -112,7 +114,8 @@ def _collect(value: Any, leaves: list[Any]) -> None:
 
 
 def _key(value: Any, shrunk: dict[int, int] | None) -> Iterator[Any]:
-    """All that a trial depends on. The type is part of it: 1 == 1.0 == True."""
+    """Everything that the outcome of a trial depends on. Types are part of it, as 1 == 1.0 ==
+    True."""
     for leaf in _walk(value):
         yield type(leaf)
         if type(leaf) is not Fake:
@@ -138,7 +141,8 @@ def _number(number: Any) -> Any:
 
 
 def memory_of(fake: Fake) -> Any:
-    """The bytes of the storage, which for symbolic sizes are not known: enough for the tensor."""
+    """The size of the storage in bytes. With symbolic sizes that isn't known, and is what the
+    tensor needs."""
     if not fake._has_symbolic_sizes_strides:
         size = fake.untyped_storage().nbytes()
         if type(size) is int:
@@ -162,24 +166,25 @@ def _is_plain(fake: Fake) -> bool:
 
 
 def _is_in_data(fake: Fake) -> bool:
-    """Whether a size is, so that it is another one for the zeros of a trial."""
+    """Whether the tensor has an unbacked size: a trial on zeros would give it another one."""
     return any(hint(size) is None for size in fake.size())
 
 
 def _follows_history(function: Callable[..., Any]) -> bool:
-    """Real tensors made for a trial have no history."""
+    """Whether the function reads the history of tensors, which real tensors made for a trial don't
+    have."""
     module = str(getattr(function, "__module__", ""))
     return module.startswith("torch.autograd") or hasattr(function, GOES_BACK)
 
 
 def _elements(fake: Fake) -> int:
-    """About how many, once large sizes are replaced."""
+    """About how many elements the tensor has once large sizes are replaced."""
     return math.prod(min(_number(size), 2 * SMALL) for size in fake.size())
 
 
 def _shrunk_sizes(call: Call) -> dict[int, int] | None:
-    """A small number for each large one. Equal ones stay equal, different ones different. None if
-    the call can be tried as it is."""
+    """A replacement for each size above `SMALL`, or None if the call is small enough to be tried as
+    it is. The mapping is injective: equal sizes stay equal, different ones different."""
     sized = (fake for fake in _fakes_in(call.result) if not _is_in_data(fake))
     tensors = [*call.fakes(), *sized]
     if not all(map(_is_plain, tensors)):
@@ -224,8 +229,8 @@ def _raises(call: Call, reals: Reals) -> bool:
 
 
 class Reals:
-    """Real tensors that stand for fakes. `shrunk`: other numbers for some of their sizes, and for
-    the same numbers among the arguments."""
+    """Makes real tensors that stand for fakes. `shrunk` replaces sizes, and the same numbers among
+    the arguments."""
 
     def __init__(self, device: torch.device, shrunk: dict[int, int] | None = None) -> None:
         self.device = device
@@ -234,7 +239,8 @@ class Reals:
         self._tensors: dict[int, torch.Tensor] = {}
 
     def swap(self, value: Any) -> Any:
-        """`value` with tensors instead of the fakes in it, and numbers instead of symbolic ones."""
+        """`value` with real tensors in place of fakes, and plain numbers in place of symbolic ones.
+        Raises NotTried for anything that a trial can't use."""
         kind = type(value)
         if kind is Fake:
             if id(value) not in self._tensors:
@@ -286,7 +292,7 @@ _ATOMS: Final = frozenset(
 
 
 def specialise(value: Any) -> None:
-    """From here on each symbolic number is what it is now."""
+    """Make constants of all symbolic sizes, strides and numbers in `value`."""
     for leaf in _walk(value):
         if type(leaf) is Fake:
             specialise((*leaf.size(), *leaf.stride(), leaf.storage_offset()))
@@ -297,8 +303,8 @@ def specialise(value: Any) -> None:
 
 
 def specialise_empty(value: Any) -> None:
-    """From here on a symbolic size that is 0 now is always 0, unless a check says that it can't be:
-    then this call has raised by now."""
+    """Make a constant of each symbolic size that is 0 now. One that a check says isn't 0 stays:
+    this call has raised by then."""
     for fake in _fakes_in(value):
         for size in fake.size():
             if hint(size) == 0:

@@ -27,7 +27,7 @@ DataShape = Callable[[ShapeEnv, torch.device, Args, Kwargs], Recipe | None]
 
 
 def new_size(env: ShapeEnv, name: str, most: Any = None, least: int = 0) -> torch.SymInt:
-    """A size that is in the data: between these two, if they are known."""
+    """A new unbacked symbol for a size, between `least` and `most` if these are known."""
     limit = most if type(most) is int else INF
     size: torch.SymInt = to_torch(
         env.add_unbacked(name, size_like=True, declared=Range(least, limit), why="read from data"),
@@ -37,7 +37,8 @@ def new_size(env: ShapeEnv, name: str, most: Any = None, least: int = 0) -> torc
 
 
 def scalar(env: ShapeEnv, dtype: torch.dtype, name: str) -> Any:
-    """What `item()` gives; None for a kind of number that has no symbols."""
+    """A new unbacked symbol for what `item()` returns; None for complex numbers, which have no
+    symbols."""
     if dtype is torch.bool:
         flag = env.add_unbacked(name, declared=Range(0, 1), why="read from data")
         return to_torch(ne(flag, as_expr(0)), env)
@@ -52,19 +53,19 @@ def scalar(env: ShapeEnv, dtype: torch.dtype, name: str) -> Any:
 
 
 def places_in(env: ShapeEnv, mask: Tensor) -> torch.SymInt:
-    """In how many places a mask is true."""
+    """A new symbol for the number of places where a mask is true."""
     return new_size(env, "the number of places in a mask", mask.numel())
 
 
 def layout_of(t: Tensor) -> tuple[Any, ...]:
-    """Which elements of its memory a tensor has, and how they are read."""
+    """A key for the elements of memory that a tensor shows, and how."""
     numbers = (t.storage_offset(), *t.size(), *t.stride())
     return (t.dtype, *map(from_torch, numbers))
 
 
 class Numbers:
-    """What `item()` gave, and how many places masks have. The same memory holds the same until it
-    is written."""
+    """The symbols for numbers read from tensors, and for the number of places in masks. Reading the
+    same memory twice gives the same symbol, until it is written to."""
 
     def __init__(self) -> None:
         # By storage and place in it: a tensor that keeps the memory alive, its version, the number.
@@ -77,7 +78,8 @@ class Numbers:
         return self._number(t, place, lambda: scalar(env, t.dtype, name))
 
     def count(self, env: ShapeEnv, mask: Tensor) -> Any:
-        """In how many places a mask is true: a new symbol, or the one from before."""
+        """The symbol for the number of places where a mask is true: the one from before, or a new
+        one."""
         return self._number(mask, layout_of(mask), lambda: places_in(env, mask))
 
     def _number(self, t: Tensor, place: Any, new: Callable[[], Any]) -> Any:
@@ -92,15 +94,16 @@ class Numbers:
         return number
 
     def forget(self, written: Tensor) -> None:
-        """The memory is written to, perhaps under another version counter (`x.data`)."""
+        """Forget what was read from the memory of `written`. (The version isn't enough: `x.data`
+        has another version counter.)"""
         if self._read:
             self._read.pop(written.untyped_storage()._cdata, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What `tolist()` gives: a list, nested as deep as there are sizes. A number in it becomes a
-    symbol when it is read; mostly few are."""
+    """What `tolist()` returns: a list, nested as deep as there are sizes. A number in it becomes a
+    symbol when it is first read."""
 
     sizes: tuple[int, ...]
     dtype: torch.dtype

@@ -46,7 +46,8 @@ def derived(trace: Trace, group: Value, items: list[Value]) -> Value:
 
 
 def split(trace: Trace, value: Value, test: Test) -> tuple[Value | None, Value | None]:
-    """The parts of an exception that fulfil the test, and those that do not."""
+    """The part of an exception that passes the test, and the rest; None for an empty part. Groups
+    are split recursively, and keep their structure."""
     if test(value):
         return value, None
     if not is_group(value):
@@ -86,7 +87,7 @@ def group_derive(trace: Trace, group: Value, items: Value) -> Value:
 
 
 def match_group(trace: Trace, exception: Value, expected: Value) -> tuple[Value, Value]:
-    """What `except* expected` catches of an exception, and what it leaves; None for nothing."""
+    """What `except* expected` leaves of an exception, and what it catches; None for nothing."""
     expected = trace.read(expected)
     classes = expected.items if isinstance(expected, Sequence) else [expected]
     for cls in classes:
@@ -106,8 +107,8 @@ def match_group(trace: Trace, exception: Value, expected: Value) -> tuple[Value,
 
 
 def to_raise(trace: Trace, original: Value, raised: list[Value]) -> Value:
-    """What a `try` with `except*` raises in the end: all that was not caught, and what the
-    handlers raised."""
+    """What a `try` with `except*` raises in the end: everything that was not caught, and what the
+    handlers raised. None if nothing is left."""
     errors = [item for item in map(trace.read, raised) if not _is_none(item)]
     if not errors:
         return NONE
@@ -127,7 +128,8 @@ def _is_none(value: Value) -> bool:
 
 
 def _same_past(trace: Trace, value: Value, original: Value) -> bool:
-    """Parts of a group have its traceback and its chain; what handlers raise has its own."""
+    """Whether an exception has the traceback and chain of the original group: then it is a part of
+    that, and not raised by a handler."""
     if not (isinstance(value, ExceptionValue) and isinstance(original, ExceptionValue)):
         return value is original
     links = [(value.chain.get(name), original.chain.get(name)) for name in LINKS]
@@ -135,7 +137,7 @@ def _same_past(trace: Trace, value: Value, original: Value) -> bool:
 
 
 def _projection(trace: Trace, original: Value, members: list[Value]) -> Value | None:
-    """The part of the group whose members are among those that are left."""
+    """The part of the group that has these members as leaves."""
     leaves: set[int] = set()
     for value in members:
         leaves.update(map(id, _leaves(trace, value)))

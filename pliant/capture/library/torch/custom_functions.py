@@ -48,8 +48,8 @@ def opaque_call(
     kwargs: dict[str, Value],
     keep: bool = False,
 ) -> Value:
-    """A node that calls `real`, of which nothing is known but what it does to fakes. `keep` says
-    that it is called even if nothing needs its result."""
+    """A node that calls `real` as it is. Its result is found by running it on fakes. With `keep` it
+    is called even if nothing needs its result."""
     name = getattr(real, "__qualname__", "a function")
     arguments = [trace.read(value) for value in (*args, *kwargs.values())]
     assume_settled(trace, name, [real, *(getattr(value, "real", None) for value in arguments)])
@@ -67,8 +67,8 @@ def opaque_call(
 
 
 def either(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
-    """An argument for the graph and for the run on fakes. Objects from outside are assumed to be
-    the same ones again, and kept by the graph."""
+    """An argument as the node takes it and as the run on fakes takes it. An object from outside is
+    guarded to be the same one, and kept by the graph."""
     value = trace.read(value)
     if isinstance(value, Sequence) and value.cls in (list, tuple):
         pairs = [either(trace, item, name) for item in value.items]
@@ -85,12 +85,13 @@ def either(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
 
 
 def _is_record(cls: type) -> bool:
-    """Whether instances of a class stand for what their attributes are, as the program says."""
+    """Whether instances of the class are nothing but their attributes: dataclasses, and classes
+    registered with pytree."""
     return dataclasses.is_dataclass(cls) or cls in pytree.SUPPORTED_NODES
 
 
 def _record(trace: Trace, value: Instance, name: str) -> tuple[Any, Any]:
-    """An object that the program has made: one like it is made in the graph."""
+    """An object made by the program, as a node that makes one like it."""
     members = instance_dict(trace, value).read_all(trace).items()
     pairs = {key: either(trace, item, name) for key, item in members}
     cls = trace.graph.attribute(value.cls.__name__.lower(), value.cls)
@@ -100,7 +101,7 @@ def _record(trace: Trace, value: Instance, name: str) -> tuple[Any, Any]:
 
 
 def _identified(trace: Trace, value: Value) -> Any:
-    """The object itself, if it is one with an identity that can be assumed."""
+    """The real object, guarded to be this one; None for a value that is no such object."""
     if type(value) in CONVERT and not isinstance(value, Const):
         return None
     if isinstance(value, Const):
@@ -119,7 +120,7 @@ def _identified(trace: Trace, value: Value) -> Any:
 def constant_result(
     trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """Call a function whose result the user says is always the same."""
+    """Call a function whose result is always the same, as the user says, and use that result."""
     real_args = [real_object(trace, arg) for arg in args]
     named_args = {key: real_object(trace, arg) for key, arg in kwargs.items()}
     try:
@@ -163,7 +164,8 @@ def call_autograd_function(
 def _follow_forward(
     trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]
 ) -> Instance:
-    """Follow the forward as PyTorch calls it: with gradients off, on tensors without history."""
+    """Follow the forward as PyTorch calls it: with gradients off, and inputs without history.
+    Returns the context that it has filled."""
     real: Any = cls.value
     context = _context(trace, args)
     forward = get_attribute(trace, cls, "forward")
@@ -193,7 +195,8 @@ def _context(trace: Trace, args: list[Value]) -> Instance:
 
 
 def _makes_context(trace: Trace, cls: Any) -> bool:
-    """Whether the forward is given the context, and no other method fills it."""
+    """Whether the forward takes the context as its first argument, so that no `setup_context` fills
+    it."""
     setup = trace.lookup(cls, "setup_context")
     own = torch.autograd.Function.__dict__.get("setup_context")
     return setup is MISSING or setup is own or setup is _inherited_setup()

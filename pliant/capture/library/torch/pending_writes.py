@@ -20,7 +20,8 @@ LIMIT = 5000  # objects looked at; beyond that, any write is too many
 
 
 def assume_settled(trace: Trace, name: str, roots: list[Any]) -> None:
-    """End the graph here if one of these functions or objects leads to a pending write."""
+    """End the graph here if one of these functions or objects can reach an object with a pending
+    write."""
     values = [value for value, _ in trace.effects.values() if value.source is not None]
     if not values and not trace.class_writes:
         return
@@ -37,7 +38,8 @@ def assume_settled(trace: Trace, name: str, roots: list[Any]) -> None:
 
 
 class _Search:
-    """A walk over real objects, looking for written ones."""
+    """A search through real objects for those with pending writes. It over-approximates: whatever a
+    function's code names counts as reached."""
 
     def __init__(self, written: set[int]) -> None:
         self.written = written
@@ -105,7 +107,7 @@ class _Search:
         self.waiting += [obj.__func__, getattr(obj, "__self__", None)]
 
     def nothing(self, obj: Any) -> None:
-        """Leads nowhere."""
+        """A leaf of the search."""
 
 
 def _is_of_user(cls: type) -> bool:

@@ -21,7 +21,8 @@ from pliant.guards.source import Source
 def state_node(
     trace: Trace, target: Callable[..., Any] | str, args: tuple[Any, ...], own: bool
 ) -> Any:
-    """A node that changes the state of a generator: PyTorch's own, or one of the program."""
+    """A node that changes the state of a random generator: of PyTorch's default one (`own`), or of
+    one of the program's, which can't be undone."""
     trace.changes += 1
     trace.graph_effects.random |= own
     trace.graph_effects.other |= not own  # it can't be undone

@@ -51,13 +51,14 @@ def jvp(body: Body, options: Options, primals: Any, lifted: Any, tangents: Any) 
 
 
 def vjp_result(body: Body, options: Options, primals: Any, lifted: Any) -> Any:
-    """What the function gives, and under `has_aux` what else it gives."""
+    """The result of the function; with `has_aux` also the auxiliary one."""
     results = torch.func.vjp(lambda *args: body(*args, *lifted), *primals, **options)
     return results[0] if len(results) == 2 else (results[0], results[2])
 
 
 def vjp_apply(body: Body, options: Options, primals: Any, lifted: Any, cotangents: Any) -> Any:
-    """The function that `torch.func.vjp` returns, called. It computes the result again."""
+    """Call the function that `torch.func.vjp` returns. It computes the result again: a node can't
+    return a function."""
     return torch.func.vjp(lambda *args: body(*args, *lifted), *primals, **options)[1](*cotangents)
 
 
@@ -91,7 +92,7 @@ def apply_of(cls: Any) -> Callable[..., Any]:
 
 
 def record_of(cls: Any, state: dict[str, Any]) -> Any:
-    """An object with these attributes, made without its class having a say."""
+    """An object with these attributes, made without running code of its class."""
     record = object.__new__(cls)
     vars(record).update(state)
     return record
@@ -101,7 +102,7 @@ def record_of(cls: Any, state: dict[str, Any]) -> Any:
 
 
 def with_part(wrapper: torch.Tensor, name: str, part: Any) -> torch.Tensor:
-    """The wrapper, which has the attribute now."""
+    """Set an attribute of the wrapper, and return the wrapper: later nodes use this result."""
     if type(part) is Fake and (world := part._world()) is not None:
         world.wraps = True  # type: ignore[attr-defined]
     with torch._C.DisableTorchFunction():
@@ -110,8 +111,8 @@ def with_part(wrapper: torch.Tensor, name: str, part: Any) -> torch.Tensor:
 
 
 def keeper_of(name: str, constant: Any) -> Callable[..., Any]:
-    """The same with an attribute that is not computed, which need not be one that a graph can
-    print."""
+    """A function that sets an attribute of a wrapper to a constant, which the graph need not be
+    able to print."""
 
     def with_constant(wrapper: torch.Tensor) -> torch.Tensor:
         return with_part(wrapper, name, constant)
@@ -132,7 +133,8 @@ def buffer(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
 
 
 def leaf_like(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
-    """On fakes, which have no subclasses: what those two share with others."""
+    """`parameter` and `buffer` on fakes, which have no subclasses: a leaf with the same
+    metadata."""
     return data.detach().requires_grad_(requires_grad)
 
 
@@ -153,7 +155,8 @@ def _hook(body: Body, lifted: Any, grad: torch.Tensor) -> Any:
 def checkpoint(
     body: Body, options: Options, args: Any, lifted: Any, kwargs: Options, context_fn: Any = None
 ) -> Any:
-    """Only `args` are what PyTorch looks at to see whether gradients are wanted."""
+    """`torch.utils.checkpoint`. `lifted` are not passed as arguments: whether PyTorch takes
+    gradients to be wanted depends on `args` alone."""
     function = functools.partial(_with_lifted, body, lifted)
     if context_fn is not None:
         options = {**options, "context_fn": context_fn}
@@ -163,7 +166,8 @@ def checkpoint(
 def checkpoint_on_fakes(
     body: Body, options: Options, args: Any, lifted: Any, kwargs: Options
 ) -> Any:
-    """Which of the tensors are kept does not show in the result."""
+    """`checkpoint` on fakes: the body is simply run, since the result doesn't show which tensors
+    are kept. Only a reentrant checkpoint leaves a node of its own in the history."""
     results = body(*args, *lifted, **kwargs)
     needs_grad = any(_requires_grad(t) for t in pytree.tree_leaves(args))
     if not options["use_reentrant"]:
@@ -181,7 +185,7 @@ def checkpoint_on_fakes(
 
 
 def _unknown(tensor: torch.Tensor) -> torch.Tensor:
-    """The same, with a history that nothing is known of."""
+    """The tensor with a history that nothing is known of."""
     return tensor.detach().requires_grad_()
 
 
@@ -215,7 +219,7 @@ def _with_lifted(body: Body, lifted: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def invoke_subgraph(body: Body, identifier: str, *operands: Any) -> Any:
-    """A region that the program marked as one to be compiled once."""
+    """Call the body of a region that the program marked as one to be compiled once."""
     return body(*operands)
 
 
@@ -336,7 +340,7 @@ def _repeated(output: Any, count: Any) -> Any:
 
 
 def _strides(values: Any) -> list[str]:
-    """As text: to compare symbols would be to ask whether they are equal."""
+    """The strides as text: comparing symbols would ask whether they are equal."""
     tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
     return [repr(tensor.stride()) for tensor in tensors]
 

@@ -64,7 +64,8 @@ def _differentiable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _argnums(trace: Trace, argnums: Value, count: int) -> Any:
-    """As counted from the front: more arguments come behind those of the user."""
+    """The argument numbers counted from the front: the body has more arguments behind the
+    user's."""
     positions = known_object(trace.read(argnums), trace)
     numbers = positions if isinstance(positions, tuple) else (positions,)
     if not numbers or not all(type(n) is int and -count <= n < count for n in numbers):
@@ -100,7 +101,8 @@ def _follow(
     kwargs: dict[str, Value],
     changes: list[Change | None],
 ) -> Body:
-    """Transforms of derivatives turn gradients on, whatever the mode around them."""
+    """As `follow_body`, with gradients enabled: transforms that differentiate enable them, whatever
+    the mode around them."""
     before = torch.is_grad_enabled()
     # The mode itself, and no node: whether results of fakes have a history depends on it.
     torch._C._set_grad_enabled(True)
@@ -165,8 +167,8 @@ def vmap(
 
 
 def _sliced(trace: Trace, value: Value, dims: Any) -> Value:
-    """One of the elements that the function is called for, as a value without a node: `follow_body`
-    makes another one of it."""
+    """One element of the batch, for which `vmap` calls the function. The value's node isn't used:
+    `follow_body` makes a placeholder of it."""
     value = trace.read(value)
     if dims is None:
         return value
@@ -191,7 +193,7 @@ def _sliced(trace: Trace, value: Value, dims: Any) -> Value:
 
 
 def _element(t: torch.Tensor, dim: int) -> torch.Tensor:
-    """Like `t.select(dim, 0)`, also where there is none."""
+    """Like `t.select(dim, 0)`, also if the size is 0."""
     dim %= t.dim()
     sizes, strides = list(t.size()), list(t.stride())
     del sizes[dim], strides[dim]
@@ -202,7 +204,7 @@ def _element(t: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def code_inside(outer: Any, *names: str) -> types.CodeType:
-    """The code of a function defined in another one, or in one that is defined there."""
+    """The code of a function defined inside `outer`, or inside a function defined there."""
     code: types.CodeType = outer.__code__
     for name in names:
         inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
@@ -352,8 +354,8 @@ CHECKPOINT_OPTIONS = ("use_reentrant", "determinism_check", "debug", "preserve_r
 def checkpoint(
     trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value | None:
-    """The function becomes a body, which PyTorch runs again when it needs the intermediate
-    tensors."""
+    """`torch.utils.checkpoint.checkpoint`: the function becomes a body, which PyTorch runs again in
+    the backward."""
     if not args or "early_stop" in kwargs:
         raise Break("operation-argument", "checkpoint with these options")
     kwargs = dict(kwargs)
@@ -382,7 +384,8 @@ def checkpoint(
 
 
 def _context_of(trace: Trace, value: Value) -> Any:
-    """The function that says what is saved, or None. PyTorch calls it when the code runs."""
+    """The real function that is given as `context_fn`, guarded to be the same one; None if none is.
+    PyTorch calls it when the code runs."""
     read = trace.read(value)
     real = getattr(read, "real", None)
     if real is not None and read.source is not None:

@@ -80,7 +80,7 @@ def maker_of(cls: Any) -> Callable[..., Any]:
 
 
 class Parts:
-    """The attributes of a wrapper that the graph makes, as the program wrote them."""
+    """The attributes that the program has written to a wrapper that it makes."""
 
     __slots__ = ("values", "wrapper")
 
@@ -110,7 +110,8 @@ class Parts:
 def _part(
     trace: Trace, value: Value, name: str, place: str
 ) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
-    """What the graph calls with the wrapper to give it an attribute, and the attribute on fakes."""
+    """How a node gives a wrapper this attribute: the function it calls, its further arguments, and
+    the attribute on fakes."""
     constant, real = _known(trace, value)
     if constant:
         return targets.keeper_of(name, real), (), real
@@ -128,8 +129,8 @@ def _part(
 
 
 def _known(trace: Trace, value: Value) -> tuple[bool, Any]:
-    """An object that is the same for every call and that nothing changes, or that is guarded to be
-    the same one."""
+    """`(True, object)` if the attribute is an object that is the same for every call and that
+    nothing changes. Otherwise `(False, None)`."""
     if isinstance(value, Instance) and value.source is not None:
         return True, real_object(trace, value)
     if isinstance(value, Instance):
@@ -143,7 +144,8 @@ def _known(trace: Trace, value: Value) -> tuple[bool, Any]:
 
 
 def _frozen(trace: Trace, value: Instance) -> tuple[bool, Any]:
-    """An object of a frozen dataclass that the program has made: one serves all calls."""
+    """As `_known`, for an instance of a frozen dataclass made by the program: one object serves all
+    calls."""
     parameters = getattr(value.cls, "__dataclass_params__", None)
     if parameters is None or not parameters.frozen or id(value.cls) in trace.temporaries:
         return False, None
