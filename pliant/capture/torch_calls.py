@@ -108,6 +108,7 @@ BEFORE_CALLS: list[Callable[[Trace, Any, dict[str, Value]], dict[str, Value]]] =
 
 
 def with_choices(trace: Trace, real: Any, kwargs: dict[str, Value]) -> dict[str, Value]:
+    """The keyword arguments with the program's choices for all calls (a default device)."""
     for change in BEFORE_CALLS:
         kwargs = change(trace, real, kwargs)
     return kwargs
@@ -116,7 +117,8 @@ def with_choices(trace: Trace, real: Any, kwargs: dict[str, Value]) -> dict[str,
 def call_operation(
     trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """Call a PyTorch function."""
+    """Call a PyTorch function: dispatch it to a mode or subclass that overrides it, or record
+    it."""
     if real not in QUERIES and (real not in WRITERS or real is torch._C._set_grad_enabled):
         # Where PyTorch itself asks classes and modes for an override, before it looks at anything.
         overriders = overrides.overriders_of_call(trace, real, args, kwargs)
@@ -166,7 +168,7 @@ def record(
     args: list[Value],
     kwargs: dict[str, Value],
 ) -> Value:
-    """Run `function` on fakes and make the graph node `target` if there is a reason for one."""
+    """Run `function` on fakes, and make a node that calls `target` if the graph needs one."""
     try:
         return _record(trace, target, function, args, kwargs)
     except ReadsArgument as reads:
@@ -233,7 +235,7 @@ def _record(
 
 
 def _fact(trace: Trace, name: str, args: list[Value], result: Any) -> Value:
-    """What is known now, and guarded: the graph doesn't compute it."""
+    """A result without tensors, known now and guarded: the graph doesn't compute it."""
     if args and name in GUARDED_METHODS:
         assume_method(trace, trace.read(args[0]), name)
     if args and name == "stride":
@@ -243,15 +245,15 @@ def _fact(trace: Trace, name: str, args: list[Value], result: Any) -> Value:
 
 
 def _takes_number(trace: Trace, name: str, args: list[Value], result: Any) -> bool:
-    """Whether integers are computed with a number that may be another one each time: there may be
-    no result, as of a division by 0. The fakes were given what it is now."""
+    """Whether integers are computed with a number that may be another one in the next call: there
+    may be no result then (a division by 0), though the fakes have one."""
     if not isinstance(result, Fake) or result.dtype not in INTEGERS or not takes_any_number(name):
         return False
     return any(isinstance(trace.read(arg), Number) for arg in args)
 
 
 def _require_no_overrides(trace: Trace, function: Any, name: str, args: list[Value]) -> None:
-    """Overrides have been dispatched before; where that is not done, the graph breaks."""
+    """Break the graph where an override would be asked and has not been."""
     state = trace.overrides
     never = function in QUERIES or function in WRITERS or name in overrides.NEVER_OVERRIDDEN
     if state.modes and state.level != overrides.OFF and not never:
@@ -317,7 +319,7 @@ def _both(trace: Trace, values: list[Value], name: str) -> tuple[list[Any], list
 
 
 def convert(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
-    """An argument as the graph's node takes it and as the run on fakes takes it."""
+    """An argument in two forms: for the node of the graph, and for the run on fakes."""
     value = trace.read(value)
     converter = CONVERT.get(type(value))
     if converter is None:
@@ -339,7 +341,7 @@ BUILTIN_DTYPES: dict[type, torch.dtype] = {
 
 
 def exact_number(value: Any) -> Any:
-    """A number or string without its subclass, which can't be written down in a graph."""
+    """A number or string without its subclass, which a graph can't hold."""
     kinds = [] if type(value) is bool else [cls for cls in EXACT_FORMS if isinstance(value, cls)]
     return EXACT_FORMS[kinds[0]](value) if kinds else value
 
@@ -354,7 +356,7 @@ def _convert_constant(trace: Trace, value: Const, name: str) -> tuple[Any, Any]:
 
 
 def _graph_constant(real: Any) -> Any:
-    """The object as it can stand in the source of a graph; None for one that can't."""
+    """The object as it can be written down in a graph; None if it can't."""
     if type(real) is tuple:
         parts = tuple(map(_graph_constant, real))
         return None if parts.count(None) > real.count(None) else parts
@@ -396,8 +398,7 @@ def _convert_mapping(trace: Trace, value: Mapping, name: str) -> tuple[Any, Any]
 
 
 def _convert_number(trace: Trace, value: Number, name: str) -> tuple[Any, Any]:
-    """Where the look of the result does not depend on the number, any number does for the fakes:
-    PyTorch's arithmetic would ask for it."""
+    """A symbolic number; a plain one for fakes whose metadata don't depend on it."""
     if value.python_type() is bool and not takes_any_number(name):
         return _convert_constant(trace, Const(value.constant()), name)  # a flag: what to do
     node = trace.sizes.nodes.node(value.expr)
@@ -439,7 +440,7 @@ def _has_tensor(value: Any) -> bool:
 
 
 def _has_origin(value: Any) -> bool:
-    """Whether something in a result can be read from the graph only."""
+    """Whether a result holds a tensor or a symbolic number, which has to be read from the graph."""
     if isinstance(value, tuple | list | dict):
         items = value.values() if isinstance(value, dict) else value
         return any(_has_origin(item) for item in items)
@@ -447,7 +448,7 @@ def _has_origin(value: Any) -> bool:
 
 
 def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
-    """The result of the node as a value."""
+    """The result of a node as a value; a fake that is known already keeps its value."""
     if isinstance(value, Fake) or (trace.world.wraps and is_wrapper(value)):
         existing = trace.tensors.get(id(value))
         if existing is not None:
@@ -475,7 +476,7 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
 
 
 def _part(trace: Trace, value: Any, node: fx.Node, key: Any, name: str) -> Value:
-    """What the result of the node holds at `key`."""
+    """The item of a node's result at `key`."""
     if _has_origin(value):
         node = trace.graph.operation(operator.getitem, (node, key), {}, trace.stack(), False)
     return from_result(trace, value, node, name)
@@ -488,7 +489,7 @@ PLAIN_RESULTS = (
 
 
 def plain_result(trace: Trace, value: Any, name: str) -> Value:
-    """A result without tensors: something known at capture time."""
+    """A result without tensors as a value: a constant or a symbolic number."""
     if isinstance(value, tuple | list):
         return Sequence(type(value), [plain_result(trace, item, name) for item in value])
     if type(value) is dict:
@@ -504,7 +505,7 @@ def plain_result(trace: Trace, value: Any, name: str) -> Value:
 
 
 def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
-    """Operators with a tensor among the operands. None where another operand has the say."""
+    """An operator with a tensor among the operands. None if another operand's class decides."""
     if indexing.repeats(real, operands):
         raise Break("data-dependent", f"{real.__name__} of a sequence and a tensor")
     if overrides.takes_over(trace, real, operands):
@@ -591,7 +592,7 @@ GUARDED_METHODS = frozenset({"storage_offset", "_is_view", "has_names"})
 
 
 def assume_method(trace: Trace, tensor: Value, name: str) -> None:
-    """The program asked for something that the guards of its tensors do not cover."""
+    """Guard the answer of a tensor's method that the guards of its tensors do not cover."""
     # Of a view made by the program it is the place of the tensor that it is a view of.
     tensors = list(trace.tensors.values()) if name == "storage_offset" else [tensor]
     for value in tensors:
@@ -602,8 +603,8 @@ def assume_method(trace: Trace, tensor: Value, name: str) -> None:
 
 
 def _assume_not_empty(trace: Trace, tensor: Value) -> None:
-    """Strides that are made of symbolic sizes are those of a tensor that has elements, also if a
-    size has become known to be 0 since."""
+    """Guard that a tensor with strides made of symbolic sizes has elements: for an empty tensor
+    PyTorch computes other strides (it counts a size of 0 as 1)."""
     if not isinstance(tensor, TensorValue):
         return
     env = trace.sizes.env
@@ -621,7 +622,7 @@ def _assume_not_empty(trace: Trace, tensor: Value) -> None:
 def _assume_layout(
     trace: Trace, function: Any, tensor: Value, args: list[Any], kwargs: dict[str, Any]
 ) -> None:
-    """What the function asks of the layout of its first argument."""
+    """Guard what the function needs of its first argument's layout."""
     if kwargs.get("memory_format") in CHANNELS_LAST:  # of an empty tensor too
         _assume_not_empty(trace, tensor)
     if function in RECAST and _changes_itemsize(args, kwargs):
@@ -639,8 +640,8 @@ def _changes_itemsize(args: list[Any], kwargs: dict[str, Any]) -> bool:
 
 
 def _assume_strides(trace: Trace, tensor: Value) -> None:
-    """Those of results are told for sizes of which none is 0 or 1 (unless it is so now), without a
-    guard; the program asks for them."""
+    """Guard that the strides of a result are those that its fake shows: these hold only for sizes
+    of which none is 0 or 1 (unless it is so now)."""
     _assume_not_empty(trace, tensor)
     if not isinstance(tensor, TensorValue) or not tensor.fake._has_symbolic_sizes_strides:
         return
@@ -655,7 +656,7 @@ def _assume_strides(trace: Trace, tensor: Value) -> None:
 
 
 def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value | None:
-    """Attributes of tensors that are not methods; None leaves it to the general rules."""
+    """An attribute that C code computes; None leaves others to the general rules."""
     attribute = trace.lookup(tensor.cls, name)
     if not isinstance(attribute, types.GetSetDescriptorType | property):
         return None
@@ -663,7 +664,7 @@ def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value 
 
 
 def read_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value:
-    """An attribute of `torch.Tensor`, whatever the class of the tensor has in its place."""
+    """The attribute as `torch.Tensor` has it, whatever the class has in its place."""
     result = overrides.get_tensor_attribute(trace, tensor, name)
     if result is not None:
         return result
@@ -684,7 +685,7 @@ def read_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value:
 
 
 def gradient(trace: Trace, tensor: TensorValue) -> Value | None:
-    """The attribute `grad`; None where the graph has to be asked."""
+    """The attribute `grad`; None if it has to be a node of the graph."""
     if "grad" in tensor.slots:
         return tensor.slots["grad"]
     if tensor.real is None or tensor.source is None:
@@ -696,15 +697,14 @@ def gradient(trace: Trace, tensor: TensorValue) -> Value | None:
 
 
 def _guards_run_no_code(trace: Trace, tensor: TensorValue, name: str) -> None:
-    """A guard that asks for an attribute would ask a class that has its own `__torch_function__`:
-    such an attribute is left to Python."""
+    """Break if a guard on the attribute would run a `__torch_function__` of the tensor's class."""
     own, default = (trace.lookup(c, "__torch_function__") for c in (tensor.cls, torch.Tensor))
     if tensor.plain and tensor.source is not None and own is not default:
         raise Break("tensor-attribute", f"{tensor.cls.__name__}.{name}")
 
 
 def _assume_retained(trace: Trace, tensor: TensorValue) -> bool:
-    """Whether a tensor from outside that is no leaf has been told to keep its gradient."""
+    """Guard whether a tensor from outside that is no leaf retains its gradient; return it."""
     assert tensor.real is not None and tensor.source is not None
     for name in ("is_leaf", "retains_grad"):
         trace.guard(GuardKind.EQUALS, Attr(tensor.source, name), getattr(tensor.real, name))
@@ -773,7 +773,7 @@ def _stores_itself(trace: Trace, tensor: TensorValue, value: Value | None) -> bo
 
 
 def _follow_store(trace: Trace, tensor: TensorValue, name: str, value: Value | None) -> None:
-    """A class of tensors with attributes of its own making."""
+    """A write to a tensor whose class has a rule of its own for it."""
     if not _stores_itself(trace, tensor, value):
         generic_set_attribute(trace, tensor, name, value)
     elif value is None:
@@ -783,7 +783,7 @@ def _follow_store(trace: Trace, tensor: TensorValue, name: str, value: Value | N
 
 
 def compare_ragged_sizes(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
-    """Those that are of the same lengths are so in every call; others may come to be."""
+    """`==` or `!=` of ragged sizes that are equal in every call; others may be equal by chance."""
     if real not in (operator.eq, operator.ne) or not all(
         isinstance(operand, RaggedSize) for operand in operands
     ):

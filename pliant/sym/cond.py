@@ -130,7 +130,8 @@ def ne(a: NumberLike, b: NumberLike) -> Cond:
 def _as_integers(
     a: Expr | FloatExpr, b: Expr | FloatExpr
 ) -> tuple[Expr | FloatExpr, Expr | FloatExpr]:
-    """The same comparison of integers, if it asks for the sign of one: `0 < n / 4` is `0 < n`."""
+    """The same comparison on integers, if it only asks for the sign of a float that is a fraction
+    of one: `0 < n / 4` is `0 < n`."""
     if type(a) is FloatExpr and _is_zero(b):
         return _sign(a), ZERO
     if type(b) is FloatExpr and _is_zero(a):
@@ -139,7 +140,8 @@ def _as_integers(
 
 
 def _sign(e: FloatExpr) -> Expr | FloatExpr:
-    """An integer with the sign of `e`, if it is a fraction of one."""
+    """An integer expression with the sign of `e`, if `e` is one divided by a positive constant;
+    otherwise `e`."""
     if e.op not in ("truediv", "to_float") or not all(type(arg) is Expr for arg in e.args):
         return e
     whole, *divisor = e.args
@@ -172,7 +174,8 @@ def or_(*conds: Cond) -> Cond:
 
 
 def _combine(op: str, decides: Cond, neutral: Cond, conds: Iterable[Cond]) -> Cond:
-    """Flat, sorted, each once. A condition beside its opposite decides."""
+    """A conjunction or disjunction in normal form: flat, sorted, each part once. `decides` is the
+    part that settles it, `neutral` one that says nothing."""
     parts: dict[Cond, None] = {}
     for cond in conds:
         if cond is decides:

@@ -52,8 +52,8 @@ _SHELL: Final[dict[type, Any]] = {
 
 
 def to_torch(value: Any, env: ShapeEnv) -> Any:
-    """The expression as PyTorch's number: a plain one for a constant, a symbolic one otherwise; the
-    same object for the same expression. Plain numbers stay as they are."""
+    """The expression as one of PyTorch's numbers: plain for a constant, otherwise symbolic, and the
+    same object for the same expression. Plain numbers are returned as they are."""
     if type(value) in _PLAIN:
         return value
     if not value.symbols:
@@ -150,7 +150,7 @@ class SymNode:
 
     @property
     def constant(self) -> Any:
-        """The number that this is known to be, or None."""
+        """The number that the expression is known to be equal to, or None."""
         if self._value is not None:
             return self._value
         # C++ asks often, and most numbers stay symbols: only those that don't are simplified.
@@ -320,7 +320,8 @@ def _binary(
 def _dividing(
     ints: BuildExpr, other: BuildExpr, message: str
 ) -> Callable[[SymNode, SymNode], SymNode]:
-    """As Python, which raises where the divisor is 0."""
+    """A division as in Python: it raises ZeroDivisionError for a divisor 0, by a guard that it
+    isn't 0."""
     build = _binary(ints, other)
 
     def method(self: SymNode, right: SymNode) -> SymNode:
@@ -338,7 +339,7 @@ def _dividing(
 
 
 def _dividing_floats(message: str) -> Callable[[SymNode, SymNode], SymNode]:
-    """As `_dividing`, for Python. C++ goes on with an infinite number or nan."""
+    """As `_dividing` if Python divides. C++ goes on with infinity or nan."""
     in_python = _dividing(floats.true_div, floats.true_div, message)
 
     def method(self: SymNode, right: SymNode) -> SymNode:
@@ -467,7 +468,7 @@ def _finite(e: Any) -> Cond:
 def _partial(
     build: Callable[[Any], AnyExpr], domain: Callable[[Any], Cond] = _finite
 ) -> Callable[[SymNode], SymNode]:
-    """For a function that is not defined for all numbers."""
+    """The method for a function that has no value outside of `domain`."""
 
     def method(self: SymNode) -> SymNode:
         e = number(self.expr)
@@ -477,7 +478,8 @@ def _partial(
 
 
 def _floor(self: SymNode) -> SymNode:
-    """PyTorch's `//` of floats is `floor(a / b)`; Python's is not: 1 // 0.1 is 9.0."""
+    """`floor(x)`. PyTorch computes `a // b` of floats as `floor(a / b)`, Python doesn't: 1 // 0.1
+    is 9.0. So where `//` asks, the quotient is Python's."""
     e = number(self.expr)
     # PyTorch divides first and rounds then; who called tells that `//` was meant.
     if e.op == "truediv" and sys._getframe(2).f_code.co_name in ("__floordiv__", "__rfloordiv__"):
@@ -532,8 +534,8 @@ _install(
 
 
 def _free_symbols(e: exprs.BaseExpr) -> frozenset[Any]:
-    """As sympy's symbols, of which PyTorch looks at the name: "u" is for unbacked ones. Whoever
-    asks has sympy loaded."""
+    """The symbols as those of sympy, of which PyTorch looks at the name: "u" is for unbacked ones.
+    Only called by code that has loaded sympy."""
     make = sys.modules["sympy"].Symbol
     return frozenset([make(str(s.args[0])) for s in e.symbols])
 

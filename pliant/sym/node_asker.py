@@ -56,7 +56,7 @@ to be, it demands that the sizes are equal, which is tested when the code runs."
 
 
 def is_general(file: str) -> bool:
-    """Whether a question with a default that comes from this C++ file is general."""
+    """Whether every question with a default that comes from this C++ file is general."""
     return file.endswith(GENERAL_FILES)
 
 
@@ -77,8 +77,8 @@ def asking_frame() -> FrameType | None:
 
 
 def is_from_cpp(caller: FrameType) -> bool:
-    """Whether C++ calls a method of a node, which it does from within some Python function. In
-    Python, that is the business of few files."""
+    """Whether C++ calls a method of a node. It does so from within any Python function, whereas in
+    Python only a few files do."""
     return not _passes_on(caller.f_code.co_filename, "")
 
 
@@ -103,7 +103,8 @@ def asker_of(file: str, line: int) -> str:
 
 
 def meaning(frame: FrameType) -> Meaning:
-    """What the question that is being asked in this frame amounts to."""
+    """What the question that this frame asks amounts to, by the table; None if the frame isn't in
+    it."""
     # By name and file: the functions of PyTorch can't be marked.
     rule = _RULES.get(frame.f_code.co_name)
     if rule is None or not frame.f_code.co_filename.endswith(rule[0]):
@@ -115,7 +116,8 @@ def meaning(frame: FrameType) -> Meaning:
 
 
 def _caller(frame: FrameType, function: str) -> FrameType | None:
-    """The frame of that function of torch._refs or torch._prims_common, if it is not far up."""
+    """The frame of the function `function` of torch._refs or torch._prims_common around this one,
+    or None."""
     above: FrameType | None = frame
     for _ in range(FARTHEST):
         if above is None:
@@ -148,9 +150,9 @@ def _layout_of_tensor(question: node_layout.LayoutCondition) -> Callable[[FrameT
 
 
 def _ordering(frame: FrameType) -> Meaning:
-    """The strides of the result of a pointwise operation follow the order of those of its operands.
-    If these are row-major, each before it was broadcast, then so is the result; and the questions
-    lead there if none of them is answered."""
+    """GENERAL, if the strides of a pointwise result are sorted and all operands are row-major
+    (before they were broadcast): then so is the result, and the steps lead there if none of them is
+    answered."""
     above = _caller(frame, "compute_elementwise_output_logical_to_physical_perm")
     if above is None:
         return None
@@ -170,7 +172,8 @@ def _row_major(frame: FrameType) -> Meaning:
 
 
 def _dense(frame: FrameType) -> Meaning:
-    """The condition depends on the order of the strides, which a ShapeEnv knows."""
+    """The condition that a tensor is dense. It depends on the order of the strides, which a
+    ShapeEnv knows."""
     values = frame.f_locals
     sizes, strides = tuple(map(_expr, values["sizes"])), tuple(map(_expr, values["strides"]))
     return lambda dense: dense(sizes, strides)
@@ -183,8 +186,8 @@ def _sorting(frame: FrameType) -> Meaning:
 
 
 def _one_or_same(a: Any, b: Any) -> Meaning:
-    """Broadcasting one size to another: if one of them is 1, or they are the same, then the result
-    is the other one, whether that is 1 or not."""
+    """GENERAL, if one of two sizes is 1 or they are the same: then broadcasting gives the other
+    one, whether that is 1 or not."""
     x, y = _expr(a), _expr(b)
     return GENERAL if x is y or x is ONE or y is ONE else None
 

@@ -54,8 +54,8 @@ class Bridge:
         return node
 
     def forget(self) -> None:
-        """Drop the nodes, which their numbers keep alive in a way that garbage collection can't
-        see."""
+        """Drop the nodes. Their numbers in C++ keep them alive in a way that garbage collection
+        can't see."""
         self.asker = lambda: ""
         for node in self.nodes.values():
             node._shell = None
@@ -67,7 +67,8 @@ class Bridge:
     # Questions
 
     def decide(self, cond: Cond, ask: Callable[[Cond], bool]) -> bool:
-        """The answer to `cond`; from memory if it was given since the facts last changed."""
+        """The answer to `cond`: a remembered one, if the facts have not changed since, otherwise
+        that of `ask`."""
         answer = self.remembered(cond)
         if answer is None:
             answer = ask(cond)
@@ -102,15 +103,17 @@ class Bridge:
         return answer
 
     def in_general(self, cond: Cond, default: bool, file: str) -> bool | None:
-        """What follows from the facts, or the default, if that place in C++ can live with it."""
+        """If that place in C++ is right with either answer: what follows from the facts, else the
+        default. None for any other place."""
         if not is_general(file):
             return None
         answer = self.env.known(cond)
         return default if answer is None else answer
 
     def step(self, cond: Cond, default: bool | None) -> bool | None:
-        """The answer to a question that is a step of a Python function, with what the function
-        finds out in the end made sure of; None for a question that is no such step."""
+        """The answer to a question that is a step of a Python function (`node_asker`); None for any
+        other question. What the function finds out as a whole is asked first, and leaves the guard.
+        """
         frame = asking_frame()
         condition = meaning(frame) if frame is not None else None
         if condition is None:
@@ -133,7 +136,8 @@ class Bridge:
         return self.decide(cond, lambda c: self.env.size_oblivious(c, self.who(file, line)))
 
     def expect_true(self, cond: Cond, file: str = "", line: int = 0) -> bool:
-        """PyTorch is about to fail if this does not hold."""
+        """Demand a condition without which PyTorch fails: by a guard, or for unbacked sizes by a
+        test when the code runs."""
         # With a hint this is a guard: a call on the other side is compiled for itself. Without one
         # it can only be tested when the code runs.
         if cond is TRUE or cond is FALSE or self.env.hint(cond) is not None:
@@ -141,13 +145,14 @@ class Bridge:
         return bool(self.env.check(cond, f"{self.who(file, line)} needs {cond}").answer)
 
     def specialise(self, expr: AnyExpr, file: str = "", line: int = 0) -> Any:
-        """The value, which it has to have from now on."""
+        """The value of the expression, which becomes a constant."""
         if expr.value is not None:
             return expr.value
         return _SPECIALISE[type(expr)](self, expr, self.who(file, line))
 
     def need(self, cond: Cond, error: Exception) -> None:
-        """Before an operation that has no value otherwise: Python's error if `cond` is not so."""
+        """Demand a condition before an operation that has no value otherwise; raises `error` if it
+        is false."""
         frame = asking_frame() if self.remembered(cond) is None else None
         if frame is not None and meaning(frame) is not None and self.env.hint(cond) is not False:
             return  # what is computed is only used for a question that is a step: see `step`
@@ -227,7 +232,8 @@ def _unknown(env: ShapeEnv, expr: AnyExpr, asker: str) -> Exception:
 
 
 def _specialise_float(bridge: Bridge, expr: FloatExpr, asker: str) -> float:
-    """Equal floats may differ: 0.0 and -0.0. And nan is not equal to itself."""
+    """The value of a float, guarded. Equality isn't enough: 0.0 == -0.0, and nan differs from
+    itself."""
     env = bridge.env
     hint: float | None = env.hint(expr)
     if hint is None:
@@ -250,9 +256,11 @@ _SPECIALISE: Final[dict[type, Callable[[Bridge, Any, str], Any]]] = {
 
 
 def is_dense(bridge: Bridge, sizes: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Cond:
-    """Whether a tensor is non-overlapping and dense: first in the order that its strides have now.
-    If that is not it, in all orders, unless those are too many: then the sizes and strides have to
-    be what they are."""
+    """The condition that a tensor is non-overlapping and dense.
+
+    It is tried with the dimensions in the order that their strides have now. If that fails, all
+    orders are, unless there are too many: then sizes and strides become constants.
+    """
     env = bridge.env
     hints = [env.hint(stride) for stride in strides]
     order = [*range(len(sizes) - 1, -1, -1)]
@@ -272,7 +280,7 @@ def is_dense(bridge: Bridge, sizes: tuple[Expr, ...], strides: tuple[Expr, ...])
 
 
 def number(e: AnyExpr) -> Expr | FloatExpr:
-    """A condition counts as 1 or 0."""
+    """A condition as a number, 1 or 0; any other expression as it is."""
     return if_else(e, 1, 0) if isinstance(e, Cond) else e
 
 

@@ -75,8 +75,8 @@ def is_channels_last_strides_3d(sizes: Exprs, strides: Exprs) -> Cond:
 
 @cached(4096)
 def is_non_overlapping_and_dense(sizes: Exprs, strides: Exprs) -> Cond:
-    """In some order of the dimensions the strides are packed, or it is empty. The number of orders
-    is too large beyond `MOST_DIMS` dimensions: then see `is_dense_in_order`."""
+    """The condition that the strides are packed in some order of the dimensions, or the tensor is
+    empty. All orders are tried: for more than `MOST_DIMS` dimensions use `is_dense_in_order`."""
     strides = _if_not_empty(sizes, strides)
     dims = frozenset(range(len(sizes)))
     return _or_empty(sizes, _packed_in_some_order(sizes, strides, dims, ONE))
@@ -84,8 +84,8 @@ def is_non_overlapping_and_dense(sizes: Exprs, strides: Exprs) -> Cond:
 
 @cached(4096)
 def is_dense_in_order(sizes: Exprs, strides: Exprs, order: tuple[int, ...]) -> Cond:
-    """In this order of the dimensions, the smallest stride first; or it is empty. Enough for being
-    non-overlapping and dense."""
+    """The condition that the strides are packed in this order of the dimensions, the smallest
+    stride first, or the tensor is empty. It suffices for being non-overlapping and dense."""
     return _or_empty(sizes, _packed(sizes, _if_not_empty(sizes, strides), order))
 
 
@@ -148,7 +148,8 @@ def _packed_in_some_order(
 
 
 def _if_not_empty(sizes: Exprs, strides: Exprs) -> Exprs:
-    """The strides with s for max(s, 1), where s is one of the sizes."""
+    """The strides with s in place of max(s, 1) for each of the sizes s: equal wherever no size is
+    0."""
     plain = {maximum(size, 1): size for size in sizes if size.terms}
     if not plain or all(stride.plain for stride in strides):
         return strides

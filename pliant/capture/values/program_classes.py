@@ -36,7 +36,7 @@ class BarePlaceholder:
 
 
 class ProgramObject(Value):
-    """An object made by calling a function that is known: a property, a named tuple class."""
+    """An object that residual code makes by calling `target`: a property, a named tuple class."""
 
     __slots__ = ("args", "kwargs", "real", "target")
     two_steps = True  # made once, however often it is needed
@@ -80,8 +80,9 @@ class ProgramEnumMember(Value):
 
 
 class ProgramScalar(Instance):
-    """A number or a text of a class of the program's, made during the capture: with attributes,
-    and another object for each call. As a number or a text it is the constant `scalar`."""
+    """An instance of the program's subclass of a number or string, made during the capture. It has
+    attributes, and is another object in each call. As a number or string it is the constant
+    `scalar`."""
 
     __slots__ = ("base", "scalar")
 
@@ -117,7 +118,8 @@ PLAIN_FORMS: dict[type, Callable[[Any], Any]] = {
 
 
 class ProgramClass(Value):
-    """A class made during the capture. `real` is its placeholder; what it holds now is emitted."""
+    """A class made during the capture. `real` is a temporary class with the same MRO. Residual code
+    makes another one, with what that holds at the end."""
 
     __slots__ = ("real", "trace")
     two_steps = True
@@ -207,7 +209,8 @@ def _instance(trace: Trace, value: Instance) -> Any:
 
 
 def _fill_instance(trace: Trace, value: Instance, real: Any) -> None:
-    """What the object holds so far: `dataclass` looks into a `field()`."""
+    """Give the placeholder of an object the attributes that the object has so far: `dataclass`
+    looks into a `field()`."""
     parts = dict(value.slots)
     if value.attributes is not None:
         parts.update(value.attributes.items)
@@ -231,7 +234,8 @@ PLACEHOLDER_MAKERS: dict[type, Callable[[Trace, Any], Any]] = {
 
 
 def plain_object(trace: Trace, value: Value) -> Any:
-    """The object itself, where Python looks into it while it makes a class."""
+    """A real object equal to the value, for what Python looks into while it makes a class; a
+    placeholder if it isn't known."""
     try:
         return known_object(value, trace)
     except NotConstant:
@@ -254,8 +258,8 @@ def value_of(trace: Trace, real: Any) -> Value:
 
 
 def adopted(trace: Trace, real: types.FunctionType) -> Value:
-    """The value of a function that was made while a class was, from parts that may be
-    placeholders."""
+    """The value of a function that Python made along with a class (a dataclass's `__init__`), which
+    may have placeholders as defaults."""
     existing = trace.placeholders.value_of(real)
     if existing is not None:
         return existing

@@ -132,7 +132,7 @@ def _prepare(
     bases: tuple[type, ...],
     keywords: dict[str, Value],
 ) -> dict[str, Value]:
-    """The variables of the body. A metaclass may put some there."""
+    """The namespace in which the body runs, with what the metaclass has put there."""
     custom = trace.lookup(meta, "__prepare__")
     native = isinstance(custom, types.ClassMethodDescriptorType)
     if native or issubclass(meta, enum.EnumType) or custom is MISSING:
@@ -152,7 +152,7 @@ def _prepare(
 def type_new(
     trace: Trace, meta: Value, name: Value, bases: Value, namespace: Value, **keywords: Value
 ) -> Value:
-    """`type.__new__`, where a Python metaclass ends as well."""
+    """`type.__new__`, which metaclasses in Python call as well."""
     table = trace.read(namespace)
     if not isinstance(table, Mapping):
         raise Break("class-definition", "the namespace of a class")
@@ -237,7 +237,7 @@ def type_delattr(trace: Trace, cls: Value, name: Value) -> Value:
 
 
 def adopt(trace: Trace, real: type) -> Const:
-    """A class that Python has made from placeholders."""
+    """A class that Python has made from placeholders, as a value."""
     trace.temporaries[id(real)] = ProgramClass(trace, real)
     for item in vars(real).values():
         if isinstance(item, types.FunctionType):
@@ -257,7 +257,7 @@ SHORTCUTS[abc.ABCMeta.__new__] = abc_new
 
 
 def harmless_new(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Let a metaclass that is known make the class from placeholders."""
+    """Let a metaclass from `HARMLESS_METACLASSES` make the class, from placeholders."""
     meta, name, bases, namespace = (trace.read(arg) for arg in args)
     assert isinstance(namespace, Mapping)
     values = {key: trace.read(item) for key, item in namespace.read_all(trace).items()}
@@ -286,7 +286,7 @@ def _real_part(trace: Trace, name: str, value: Value) -> Any:
 
 
 def enum_new(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """`class Color(Enum)`: its members have to be known."""
+    """`class Color(Enum)`. Its members must be constants."""
     meta, name, bases, namespace = (trace.read(arg) for arg in args)
     assert isinstance(namespace, Mapping)
     if kwargs:
@@ -316,8 +316,8 @@ RUN_BY_ENUMS = ("__new__", "__init__", "_generate_next_value_", "__init_subclass
 
 
 def _keep_inside(trace: Trace, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
-    """Refuse methods that look at more than their arguments, or change it: they would do so once,
-    when the code is captured."""
+    """Refuse methods that Python calls while it makes the enumeration, if they read or change
+    anything besides their arguments: that would happen once, in the capture."""
     for name in RUN_BY_ENUMS:
         inherited = (trace.lookup(base, name) for base in bases)
         for attribute in (namespace.get(name), *inherited):
@@ -414,7 +414,8 @@ SHORTCUTS[dataclasses._process_class] = process_dataclass  # type: ignore[attr-d
 def _program_class_from_call(
     real_function: Any, values: tuple[str, ...] = ()
 ) -> Callable[..., Any]:
-    """A shortcut that calls `real_function` with what is known, and placeholders for `values`."""
+    """A shortcut that calls `real_function`, which makes a class, on known objects, with
+    placeholders for the arguments named in `values`."""
     parameters = inspect.signature(real_function)
 
     def shortcut(

@@ -72,7 +72,7 @@ NOT_A_CLASS = "arg 2 must be a type, a tuple of types, or a union"
 def instantiate(
     trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value], direct: bool = False
 ) -> Value:
-    """`cls(*args, **kwargs)`, through the metaclass."""
+    """`cls(*args, **kwargs)`: by a handler if there is one, otherwise through the metaclass."""
     real: type = cls.value
     handler = FUNCTIONS.get(real)
     if handler is not None:
@@ -93,7 +93,7 @@ def instantiate(
 def make_object(
     trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value], direct: bool = False
 ) -> Value:
-    """`type.__call__(cls, *args, **kwargs)`."""
+    """`type.__call__(cls, *args, **kwargs)`: `__new__`, then `__init__`."""
     real: type = cls.value
     obj = trace.read(_new(trace, cls, args, kwargs))
     # `__new__` may return something else, which is not initialised then.
@@ -166,7 +166,8 @@ def _enum_member(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, 
 
 @method(object, "__new__")
 def object_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
-    """A new instance. Excess arguments are errors unless the class does something with them."""
+    """`object.__new__`: a new instance. Excess arguments are errors, unless the class has an
+    `__init__` that takes them."""
     real = class_of(trace, cls)
     custom_new = trace.lookup(real, "__new__") is not object.__new__
     custom_init = trace.lookup(real, "__init__") is not object.__init__
@@ -190,7 +191,7 @@ def _excess(real: type, custom_new: bool) -> str:
 
 
 def _native_layout(real: type) -> type:
-    """The nearest base that C code defines: what decides how instances are laid out."""
+    """The nearest base that is defined in C: it decides how instances are laid out in memory."""
     heap = 1 << 9  # Py_TPFLAGS_HEAPTYPE
     for base in real.__mro__:
         if not base.__flags__ & heap or _is_native(base):
@@ -222,7 +223,7 @@ def new_object(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
 
 
 def class_of(trace: Trace, cls: Value) -> type:
-    """The class that `cls` is, as the argument of `__new__`."""
+    """The class given as the first argument of `__new__`."""
     real = trace.read(cls).constant()
     if not isinstance(real, type):
         name = type_name(type(real))
@@ -231,7 +232,7 @@ def class_of(trace: Trace, cls: Value) -> type:
 
 
 def real_object(trace: Trace, value: Value) -> Any:
-    """The object itself, where it is known, or a guard can say that it is the same object."""
+    """The real object of a value: known, or guarded to be the same one."""
     value = trace.read(value)
     real = getattr(value, "real", None)
     if real is None:
@@ -311,7 +312,8 @@ def frozenset_new(trace: Trace, cls: Value, iterable: Value | None = None) -> Va
 
 
 def _elements(trace: Trace, iterable: Value | None) -> Iterable[Any]:
-    """Elements as keys. A set stays one, since its order depends on what it is made from."""
+    """The items of an iterable as keys. A set remains a set: the order of a new set depends on that
+    of the old one."""
     if iterable is None:
         return []
     iterable = trace.read(iterable)
@@ -581,7 +583,7 @@ def _instance_of_class(trace: Trace, obj: Value, cls: Value, real: type) -> bool
 
 
 def _pretended_class(trace: Trace, obj: Value, own_class: type, real: type) -> bool:
-    """A `__class__` property makes an object count as an instance of another class."""
+    """Whether the object has a `__class__` property that names this class."""
     if trace.lookup(own_class, "__class__") is object.__dict__["__class__"]:
         return False
     shown = trace.read(get_attribute(trace, obj, "__class__"))
@@ -598,7 +600,7 @@ def _real_subclass(trace: Trace, derived: type, real: type) -> bool:
 
 
 def assume_subclass(trace: Trace, derived: type, real: type, answer: bool) -> None:
-    """Classes can be registered with an abstract class later; those of C and PyTorch are not."""
+    """Guard the answer of `issubclass`, if a class may still be registered with an abstract one."""
     if not isinstance(real, abc.ABCMeta) or real in derived.__mro__:
         return
     if not derived.__flags__ & IMMUTABLE_TYPE and derived.__module__.split(".")[0] != "torch":
@@ -608,7 +610,7 @@ def assume_subclass(trace: Trace, derived: type, real: type, answer: bool) -> No
 
 
 def _protocol_instance(trace: Trace, obj: Value, real: type) -> bool:
-    """A runtime-checkable protocol asks for its members."""
+    """`isinstance` of a runtime-checkable protocol: whether the object has all of its members."""
     if not getattr(real, "_is_protocol", False):
         return _real_subclass(trace, obj.python_type(), real)
     if not getattr(real, "_is_runtime_protocol", False):
@@ -732,7 +734,7 @@ def subclasses(cls: type) -> list[type]:
 
 @method(type, "__subclasses__")
 def type_subclasses(trace: Trace, cls: Value) -> Value:
-    """The classes derived from a class, as long as they stay the same."""
+    """`cls.__subclasses__()`, guarded to stay the same."""
     real = trace.read(cls).constant()
     if not isinstance(real, type):
         raise Break("bad-arguments", "type.__subclasses__")  # Python makes the error

@@ -220,7 +220,8 @@ def object_eq(trace: Trace, obj: Value, other: Value) -> Value:
 
 @method(object, "__ne__")
 def object_ne(trace: Trace, obj: Value, other: Value) -> Value:
-    """The opposite of what `__eq__` of the object says, if it says anything."""
+    """`object.__ne__`: the opposite of what `__eq__` of the object returns, if that isn't
+    NotImplemented."""
     result = call_special(trace, obj, "__eq__", other)
     result = NOT_IMPLEMENTED if result is None else trace.read(result)
     if isinstance(result, Const) and result.value is NotImplemented:
@@ -308,7 +309,8 @@ def builtin_hash(trace: Trace, obj: Value) -> Value:
 
 
 class _ReducedHash:
-    """Has Python fold a big integer into the range of hash values."""
+    """Reduces a large integer to the range of hash values, as Python does with the result of a
+    `__hash__`."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -322,7 +324,7 @@ class _ReducedHash:
 
 @function(id)
 def builtin_id(trace: Trace, obj: Value) -> Value:
-    """The identity of an object from outside is certain once it is assumed to be that one."""
+    """`id(obj)` of an object from outside, which is guarded to be this one."""
     obj = trace.read(obj)
     if isinstance(obj, Const):
         _refuse_temporary(trace, obj, "id()")
@@ -336,6 +338,8 @@ def _refuse_temporary(trace: Trace, obj: Value, name: str) -> None:
 
 
 def _known_by_identity(trace: Trace, obj: Value, name: str) -> Any:
+    """The real object from outside, guarded to be this one. Breaks the graph for objects made
+    during the capture."""
     real = getattr(obj, "real", None)
     if real is None or obj.source is None:
         raise Break("identity-number", f"{name} of a {obj.python_type().__name__}")
@@ -454,7 +458,8 @@ def shown(trace: Trace, obj: Value) -> str:
 
 
 def _inside_itself(ellipsis: str) -> Callable[[Shower], Shower]:
-    """Python shows an object that is met while it is being shown as an ellipsis."""
+    """A decorator for showers: an object that is met again while it is being shown is an
+    ellipsis."""
 
     def around(show: Shower) -> Shower:
         def show_once(trace: Trace, obj: Any) -> str:
@@ -565,7 +570,7 @@ RECURSIVE_REPR = frozenset(
 
 
 def super_attribute(trace: Trace, obj: Super, name: str) -> Value | None:
-    """An attribute found after `obj.cls` in the MRO, bound to the object."""
+    """The attribute found behind `obj.cls` in the MRO, bound to the object."""
     receiver = trace.read(obj.obj)
     start = receiver.python_type()
     through_class = isinstance(receiver, Const) and isinstance(receiver.value, type)
@@ -695,7 +700,7 @@ CALL[WeakRef] = call_weakref
 
 @function(inspect.signature)
 def signature(trace: Trace, target: Value, **kwargs: Value) -> Value:
-    """The signature of a known callable: a constant object, as its code is."""
+    """`inspect.signature(target)`: a constant, as the function's code is."""
     real = _real_callable(trace, target)
     options = {name: trace.read(value).constant() for name, value in kwargs.items()}
     key = None if options else getattr(real, "__func__", None)
@@ -710,7 +715,7 @@ def signature(trace: Trace, target: Value, **kwargs: Value) -> Value:
 
 
 def _real_callable(trace: Trace, target: Value) -> Any:
-    """The callable itself. Of a bound method only the function matters, not what it is bound to."""
+    """The real callable. Of a bound method only the function matters for a signature."""
     target = trace.read(target)
     if isinstance(target, BoundMethod):
         return types.MethodType(_real_callable(trace, target.function), object())

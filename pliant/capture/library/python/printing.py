@@ -81,7 +81,7 @@ def print_later(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
 
 
 def _own_output(trace: Trace, kwargs: dict[str, Value]) -> BufferValue | None:
-    """The text buffer that the program has made, and prints to."""
+    """The `StringIO` made by the program that the call prints to, or None."""
     output = trace.read(kwargs.get("file", NONE))
     if isinstance(output, Const) and output.value is None:
         written = module_namespace(trace, sys)
@@ -105,7 +105,7 @@ def _print_into(
 def call_later(
     trace: Trace, target: Any, args: list[Value], kwargs: dict[str, Value] | None = None
 ) -> None:
-    """Let residual code make a call, in order with what is printed."""
+    """Have residual code call `target` after the graph, in order with the other calls."""
     printed = _printed(trace)
     trace.mutate_always(printed)
     printed.calls.append((target, args, kwargs or {}))
@@ -119,7 +119,8 @@ def _printed(trace: Trace) -> Printed:
 
 
 def _output_is_known(trace: Trace, kwargs: dict[str, Value]) -> bool:
-    """Whether it goes where it would go now: stdout has not been replaced."""
+    """Whether the output goes where it would go now: the program has not replaced stdout, nor
+    changed how tensors are printed."""
     if {"stdout", "stderr"} & module_namespace(trace, sys).written.keys():
         return False
     return not any(real is _tensor_str.PRINT_OPTS for real in written_objects(trace))
@@ -136,7 +137,7 @@ def _setting(trace: Trace, name: str, value: Value) -> Value:
 
 
 def as_it_is(trace: Trace, value: Value) -> Value:
-    """The argument as it is now, of which the text does not change any more."""
+    """A value that prints as the argument does now, whatever happens to the argument later."""
     return _shown(trace, _printed(trace), value)
 
 
@@ -174,7 +175,7 @@ def _tensor(trace: Trace, printed: Printed, value: TensorValue) -> Value:
 
 
 def _has_parts(trace: Trace, value: Value) -> bool:
-    """Whether there is something inside whose text only shows when the code runs."""
+    """Whether there is something inside whose text is known only when the code runs."""
     value = trace.read(value)
     if isinstance(value, Sequence):
         return any(_has_parts(trace, item) for item in value.items)
@@ -196,7 +197,7 @@ def _copied(trace: Trace, printed: Printed, value: Value) -> Value:
 
 
 def before_write(trace: Trace, function: Any, mutated: Any) -> None:
-    """Print first what is about to look different."""
+    """End the graph before a write that would change how something already printed looks."""
     printed: Printed | None = trace.printed
     if printed is None or not (printed.memory or printed.arrays):
         return
