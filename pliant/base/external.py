@@ -99,6 +99,7 @@ class Externals:
         external = self._known.get(id(value))
         if external is not None:
             return external
+        # An equal number or string may be another object elsewhere, so even those become externals.
         return value if type(value) in SINGLE else self.external(value)
 
     def external(self, value: Any) -> External:

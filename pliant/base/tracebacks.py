@@ -65,6 +65,7 @@ def rewrite(error: BaseException) -> BaseException:
         entries.append(entry)
         entry = entry.tb_next
     result: TracebackType | None = None
+    # From the inside out, since an entry is made with the one inside it.
     for entry in reversed(entries):
         lines = _maps.get(id(entry.tb_frame.f_code))
         if lines is not None:
@@ -172,6 +173,7 @@ def _line_table(position: Position, units: int) -> bytes:
         columns = position.column + 1, position.end_column + 1
         kind, place = _LONG_FORM, b"\0" + b"".join(map(_varint, (max(more, 0), *columns)))
     table = b""
+    # An entry covers at most eight units.
     for start in range(0, units, _UNITS):
         table += bytes([0x80 | kind << 3 | min(units - start, _UNITS) - 1]) + place
     return table

@@ -130,6 +130,7 @@ def _first_init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Call
 def _init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[..., None]:
     """The `__init__` of a class: the code that is shared by all classes with such fields, copied
     with the names of these. Copying takes a hundredth of the time of compiling."""
+    # Keyword-only parameters come last. The sort is stable.
     arguments = sorted([field for field in fields if field.init], key=attrgetter("kw_only"))
     names = [field.name for field in arguments]
     scope: dict[str, Any] = {"missing": MISSING}

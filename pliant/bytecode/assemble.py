@@ -119,6 +119,7 @@ def _link(items: Sequence[AssemblyItem], place: Mapping[int, int]) -> _Linked:
             starts.append(starts[-1] + prefix + length)
         grown = False
         for number, target, direction in jumps:
+            # Jumps are relative to the instruction behind them.
             args[number] = direction * (starts[target] - starts[number + 1])
             needed = _prefix_count(args[number])
             if needed > prefixes[number]:

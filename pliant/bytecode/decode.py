@@ -298,6 +298,7 @@ def _unpack(co_code: bytes) -> tuple[list[tuple[int, _Row, int | None]], list[in
         if op == _EXTENDED_ARG:
             # A jump may aim at the prefix: it belongs to the instruction that follows.
             index_of_unit.append(len(raw))
+            # Each prefix adds eight bits above those of the instruction's own argument.
             prefix = arg << 8
             unit += 1
             continue

@@ -28,6 +28,7 @@ def successors(decoded: Decoded) -> list[tuple[int, ...]]:
     result: list[tuple[int, ...]] = []
     for instruction in decoded.instructions:
         info = OPCODES[instruction.op]
+        # Not after a return, a raise or an unconditional jump.
         following = (instruction.index + 1,) if info.falls_through else ()
         if instruction.target is not None:
             following = (*following, instruction.target)
@@ -128,5 +129,7 @@ def stack_depths(decoded: Decoded) -> list[int | None]:
             pending.append((instruction.target, depth + info.effect(instruction.arg, jump=True)))
         entry = decoded.handler(index)
         if entry is not None:
+            # A handler's depth is in the exception table, whatever the depth where the exception
+            # occurs.
             pending.append((entry.target, entry.entry_depth))
     return depths

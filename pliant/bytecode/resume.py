@@ -356,6 +356,7 @@ class _Builder:
             # Only the original YIELD_VALUE will do: `throw` looks at the instructions around it.
             self.index -= 1
         self.parameters = point.parameters
+        # Cells that the frame has from its start are free variables here: they are passed in.
         self.freevars = closure_names(code)
         # Parameters are the first slots of a frame, so the original's variables are numbered anew.
         apart = {*self.parameters, *self.freevars}
@@ -381,6 +382,7 @@ class _Builder:
         items = prologue + body
         resumed = assemble(self._header(), items, place)
         sources = tuple(item.source for item in items)
+        # For `original_point`, should this code break as well.
         _origins.put(resumed, _Origin(self.point.code, sources))
         return resumed
 
@@ -437,6 +439,7 @@ class _Builder:
                 # The exception itself is another entry, if the stack still has it.
                 yield AssemblyItem("PUSH_EXC_INFO")
                 yield AssemblyItem("POP_TOP")
+        # Most parameters are variables under their own names, which are in their slots already.
         for name, parameter in zip(self.point.locals, parameters, strict=False):
             if name != parameter:
                 yield from self._take(parameter)

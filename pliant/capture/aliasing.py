@@ -26,11 +26,13 @@ def assume_distinct(trace: Trace) -> None:
     objects = [value for value in changed if not isinstance(value, Mapping)]
     objects += [value.owner for value in changed if isinstance(value, Mapping) and value.owner]
     written: set[type] = {value.python_type() for value in objects}
+    # A write to one tensor is seen through all that share its memory.
     if trace.writes_tensors:
         written |= {value.cls for value in trace.tensors.values()}
     groups: dict[type, list[Source]] = {}
     for value in trace.outside_values():
         cls = value.python_type()
+        # Objects of a class that is never written can be one object without a difference.
         if cls in written and value.source is not None and not isinstance(value, Mapping):
             groups.setdefault(_family(value), []).append(value.source)
     for sources in groups.values():
@@ -76,6 +78,7 @@ def _keys(trace: Trace) -> None:
 
 def _distinct(trace: Trace, sources: list[Source]) -> None:
     distinct = list(dict.fromkeys(sources))
+    # Objects that the entry holds on to are distinct for good.
     if len(distinct) > 1 and not all(isinstance(source, Fixed) for source in distinct):
         trace.guard(GuardKind.DISTINCT, distinct[0], tuple(distinct[1:]))
 

@@ -98,6 +98,7 @@ def _module_attribute(trace: Trace, module: types.ModuleType, name: str) -> Valu
         real = getattr(module, name)
     except AttributeError as error:
         trace.throw(error)
+    # The import may have brought a module whose functions have handlers.
     fill_late()
     return trace.wrap_pinned(real)
 
@@ -128,6 +129,7 @@ def stored_class_attribute(trace: Trace, obj: Const, name: str) -> Value | None:
         return special(trace, cls)
     meta = type(cls)
     from_meta = trace.lookup(meta, name)
+    # A data descriptor of the metaclass comes before the class's own attribute.
     if isinstance(from_meta, property):
         return bind_descriptor(trace, from_meta, obj, meta, name)
     attribute = trace.lookup(cls, name)
@@ -144,6 +146,7 @@ def _from_class(trace: Trace, obj: Const, cls: type, name: str, attribute: Any) 
         return bind_descriptor(trace, attribute, obj, cls, name)
     if isinstance(attribute, types.ClassMethodDescriptorType):
         return Const(getattr(cls, name))
+    # Functions, properties and slots: reached through the class, they are themselves.
     if type(attribute) in DESCRIPTORS:
         return trace.class_value(cls, name)
     getter = trace.lookup(type(attribute), "__get__")
@@ -178,6 +181,7 @@ CLASS_ATTRIBUTES: dict[str, Any] = {
 def _object_attribute(trace: Trace, obj: Const, real: Any, name: str) -> Value | None:
     """Attributes of other objects that are known: C functions, dtypes, enum members, generic
     aliases. None leaves it to the general rules."""
+    # Methods and whatever Python code computes are left to the general rules.
     attribute = trace.lookup(type(real), name)
     if isinstance(attribute, types.FunctionType | classmethod | staticmethod):
         return None
@@ -251,6 +255,7 @@ def _real_attribute(name: str, attribute: Any) -> Any:
 def _own_annotations(trace: Trace, obj: FunctionValue) -> Value:
     """A dictionary that is made when it is first asked for."""
     annotations: Value = Mapping(dict)
+    # From Python 3.14 on (PEP 649), a function that evaluates them.
     annotate = obj.own.get("__annotate__", NONE)
     if not (isinstance(annotate, Const) and annotate.value is None):
         annotations = trace.read(call(trace, annotate, [Const(VALUE_FORMAT)]))

@@ -78,6 +78,7 @@ def call_function(
         result = inner(trace, target, args, kwargs, direct)
         if result is not None:
             return result
+    # Functions made during the capture have no `real`: no mark, no handler, only their code.
     overridden = target.real is not None and _is_overridden(trace, target.real, args, kwargs)
     if target.real is not None and not overridden:
         shortcut = SHORTCUTS.get(target.real) or wrapper_of(target)
@@ -166,6 +167,7 @@ def bind(
     names = code.co_varnames
     count, keyword_only = code.co_argcount, code.co_kwonlyargcount
     variables = dict(zip(names[:count], args, strict=False))
+    # Behind the parameters, `co_varnames` has the names of `*args` and `**kwargs`, in this order.
     place = count + keyword_only
     if code.co_flags & inspect.CO_VARARGS:
         variables[names[place]] = Sequence(tuple, args[count:])
@@ -220,6 +222,7 @@ def _bind_keywords(
     """Bind keyword arguments; those that name no parameter are returned."""
     code = target.code
     first = code.co_posonlyargcount
+    # Positional-only parameters (`def f(x, /)`) can't be named.
     accepted = code.co_varnames[first : code.co_argcount + code.co_kwonlyargcount]
     extra = {}
     for name, value in kwargs.items():
@@ -325,6 +328,7 @@ def _ask_python(trace: Trace, target: Value, args: list[Value], kwargs: dict[str
         real_args[0] = object.__new__(owner) if owner is object else owner()
     try:
         real(*real_args, **{name: _stand_in(trace, arg) for name, arg in kwargs.items()})
+    # Only errors about the shape of the call: others may be about the stand-ins.
     except TypeError as error:
         if "argument" in str(error) or "descriptor" in str(error):
             trace.throw(error)
@@ -347,6 +351,7 @@ def call_builtin_method(
     constants."""
     handler = METHODS.get((target.owner, target.name))
     obj = trace.read(target.obj)
+    # Its state isn't known, so not even a pure method of it can be run.
     if isinstance(obj, Opaque):
         code = "outside-iterator" if target.name == "__next__" else "opaque-object"
         raise Break(code, f"{target.owner.__name__}.{target.name}")
@@ -375,6 +380,7 @@ def call_pure(
         real_kwargs = {name: known_object(arg, trace) for name, arg in kwargs.items()}
     except NotConstant as error:
         raise Break("not-constant", named(target)) from error
+    # What it raises for these arguments, it raises in the program.
     try:
         result = function(*real_args, **real_kwargs)
     except Exception as error:
@@ -518,6 +524,7 @@ def _call_alias(
     if not isinstance(target.value, GENERIC_ALIASES):
         return None
     instance = call(trace, Const(target.value.__origin__), args, kwargs)
+    # Not every class takes attributes: `list[int]()` has no `__orig_class__`.
     try:
         set_attribute(trace, instance, "__orig_class__", target)
     except Raised as raised:

@@ -88,6 +88,7 @@ def capture(
     fill_late()
     # By the number of the instruction: the breaks that earlier attempts have asked for.
     break_at: dict[int, Break] = {}
+    # Attempts share `break_at`, and the dynamic history; everything else is made anew.
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
         attempt.trace.graph.keeps_dead_graphs = keeps_dead_graphs
@@ -148,6 +149,7 @@ class Attempt:
         self.trace = Trace(options, break_at, wrap, self.on_break, dynamic)
         # A wrong speculation breaks the graph after all, when the user no longer expects it.
         self.trace.graph_effects.speculated = None if fullgraph else {}
+        # Whether `torch.func` is active around the call, so that arguments may be wrapped by it.
         self.trace.under_transforms = bool(self.state.functorch)
         self.trace.guards.extend(assumptions(self.state))
         self.trace.state_numbers = StateNumbers(self.trace)
@@ -164,6 +166,8 @@ class Attempt:
             if self.fullgraph:
                 raise refused(cause, [frame]) from cause
             raise NotCaptured(cause) from cause
+        # Whatever the end is: the traceback of an error would keep the trace, and with it the
+        # tensors.
         finally:
             self.trace.forget()
 
@@ -188,6 +192,7 @@ class Attempt:
             )
         }
         self.trace.inputs.note([(v.source, v.real) for v in variables.values()])
+        # The cells are parts of the function, to which the entry belongs: they are always these.
         cells: list[Cell] = [
             self.trace.cell(cell, Fixed(cell, f"closure[{name!r}]"))
             for name, cell in zip(code.co_freevars, self.function.__closure__ or (), strict=True)

@@ -101,6 +101,7 @@ def set_on_class(trace: Trace, cls: type, name: str, value: Value | None) -> Non
         trace.throw(TypeError(text))
     if name in STRUCTURE or issubclass(cls, enum.Enum):
         raise Break("attribute-write", f"{cls.__name__}.{name}")
+    # Made in this capture, so that nobody else sees it.
     if id(cls) in trace.temporaries:
         _change(trace, cls, name, value)
     else:
@@ -111,6 +112,7 @@ def set_on_class(trace: Trace, cls: type, name: str, value: Value | None) -> Non
 def _change(trace: Trace, cls: type, name: str, value: Value | None) -> None:
     trace.changes += 1
     if value is not None:
+        # Past a `__setattr__` of the metaclass, which has been followed.
         type.__setattr__(cls, name, placeholder_for(trace, value))
         return
     try:
@@ -124,6 +126,7 @@ def _note(trace: Trace, cls: type, name: str, value: Value | None) -> None:
     is_defined = name in cls.__dict__
     if value is None:
         trace.guard(GuardKind.PREDICATE, Fixed(cls, cls.__qualname__), Defines(name, is_defined))
+        # As the program sees it: after its own writes.
         present = is_defined if before is None else before[0] is not MISSING
         if not present:
             trace.throw(AttributeError(f"type object {type_name(cls)!r} has no attribute {name!r}"))

@@ -71,6 +71,7 @@ class GraphEffects:
         self.memory |= written
         if not written.isdisjoint(self.outside):
             node.meta[WRITES] = how
+            # The first write behind `backward`: from here on the graph can't be undone.
             if self.backward and not self.final:
                 self.final = node.meta[FINAL] = True
         if not self.final:
@@ -102,6 +103,7 @@ class GraphEffects:
         from outside, too. Returns the old memory."""
         before = set[int]()
         for fake in fakes:
+            # `out=` of a resized tensor: PyTorch has given it new memory, and so has the fake.
             outgrown = {memory._cdata for memory in getattr(fake, "_outgrown", ())} & self.outside
             if outgrown:
                 self.outside.add(fake.untyped_storage()._cdata)
@@ -208,6 +210,7 @@ def _handles(frame: Frame) -> bool:
     in any case, by leaving a context of PyTorch or in a `finally` of its code."""
     for entry in handlers(frame, frame.index):
         of_pytorch = str(frame.globals.get("__name__")).split(".")[0] == "torch"
+        # A handler begins with PUSH_EXC_INFO; that of a `with` goes on with WITH_EXCEPT_START.
         leaves = frame.instructions[entry.target + 1].op in _LEAVES_WITH
         if leaves and _leaves_pytorch(frame.stack[entry.depth - _EXIT_ENTRIES : entry.depth]):
             continue
@@ -243,6 +246,7 @@ def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
         # Without PUSH_EXC_INFO it is the cleanup that the compiler adds around an `except` block.
         if frame.instructions[entry.target].op in _ENTERS_HANDLER:
             yield entry
+        # The handler of the handler's first instruction is the next one outside.
         outer = frame.decoded.handler(entry.target)
         entry = None if outer is entry else outer
 

@@ -85,6 +85,7 @@ class Finisher:
         if isinstance(exception, ExceptionValue):
             if exception.trail is not None:
                 trail, exception.trail = exception.trail.places(), None
+            # `raise` would set the context once more, to what is being handled outside.
             chained = "__context__" in exception.chain
         self._begin([exception])
         name = self.emit.expression(exception)
@@ -164,6 +165,7 @@ class Finisher:
             self._write(operation, stack)
             return
         call = f"{self.emit.helper('handling')}({handled}, "
+        # One assignment fits into a lambda; anything else takes a function.
         if len(operation.text) == 1 and operation.names:
             name = operation.names[0]
             expression = operation.text[0].removeprefix(f"{name} = ")
@@ -226,6 +228,8 @@ class Finisher:
         its callers `outer`, each behind the call in which it waits."""
         # Only the outermost resume function is entered through pliant. It calls the inner ones
         # itself, so they are followed as part of it, and may become one graph with it.
+        # `step_unsupported()`: the rest of this frame runs in plain Python, its callers are
+        # compiled.
         eager = self.broken is not None and self.broken.code == "rest-of-frame"
         compiled = not outer and not eager
         name, arguments = self._target(frame, index, stack, None, (), compiled, eager)
@@ -418,6 +422,7 @@ def _only_returns(frame: Frame) -> bool:
 def _several_ways(frames: list[Frame]) -> bool:
     """Whether control can go on in more than one way after the present instruction: it jumps, or a
     handler of the program may take over."""
+    # A branch, or an exception that one of the frames handles.
     return frames[-1].instruction.op in JUMPS or any(
         frame.decoded.handler(frame.index) is not None for frame in frames
     )

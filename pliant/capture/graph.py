@@ -270,6 +270,8 @@ class GraphBuilder:
         """Pairs of changes of the gradient mode, there and back, without an operation in
         between."""
         enabled, pending, redundant = self._grad_enabled, None, list[fx.Node]()
+        # A peephole pass: a pending change is undone by the next one, if no operation is in
+        # between.
         for node in self.graph.nodes:
             if node in dead or not node.op.startswith("call_"):
                 continue
@@ -327,6 +329,7 @@ class GraphBuilder:
             if not refused and not used:
                 dead[node] = None
         self._calls.clear()
+        # Only now: operations that turned out to be dead don't separate changes of the mode.
         dead |= dict.fromkeys(self._redundant_modes(dead))
         live = self._live_calls(dead)
         for node in dead:

@@ -216,6 +216,7 @@ class Inputs:
             return None
         text = str(source)
         changed = self._observe(text, real)
+        # What varies in other items of the same list.
         group = self.varying.get((source.parent, real.dim())) if source.parent else None
         if group:
             # Or each item would have to vary once before it becomes a symbol.
@@ -292,6 +293,7 @@ class Inputs:
         strides: list[Any] = list(real.stride())
         exact: list[Any] = list(real.stride())  # where a size is 0 PyTorch counts 1
         fixed: list[int | None] = list(real.stride())
+        # From the innermost dimension outwards, so that the stride it follows is there already.
         for dim in changed.order:
             inner, load = changed.follows[dim], Load(source, "stride", dim)
             if inner is not None and not _are_ints(sizes[inner], strides[inner]):

@@ -57,6 +57,7 @@ def opcode(*names: str, lazy: bool = False) -> Callable[[Any], Any]:
                 raise ValueError(f"opcode {name} has a handler already")
             if not any(name in version.OPCODES for version in VERSIONS.values()):
                 raise ValueError(f"there is no opcode {name}")
+            # None for an opcode of another Python version: then there is nothing to handle.
             info = OPCODES.get(name)
             if info is not None:
                 HANDLERS[name] = Opcode(run, info.pops, lazy)
@@ -80,6 +81,8 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
     frame.first_step = trace.steps
     trace.frames.append(frame)
     try:
+        # An exception of the program either continues at a handler in this frame, or leaves the
+        # loop and is handled by the caller's loop, which is further out on Python's own stack.
         while frame.returned is None:
             try:
                 _step(trace, frame)
@@ -174,6 +177,7 @@ def note_raised(trace: Trace, frame: Frame, raised: Raised) -> None:
             outer = [outer_frame for outer_frame in trace.frames[:-1] if not outer_frame.internal]
             exception.trail = Traceback(frame, outer, exception.trail or NONE)
             trace.tracebacks.append(exception.trail)
+    # In the frames further out it is the same raise: they extend the traceback only.
     raised.has_context, raised.again = True, False
 
 
@@ -192,6 +196,7 @@ def enter_handler(trace: Trace, frame: Frame, exception: Value) -> bool:
     entry = frame.decoded.handler(frame.index)
     if entry is None:
         return False
+    # Entries above the handler's depth are operands of calls that will not be made.
     given_up = frame.stack[entry.depth :] if trace.suspended else []
     del frame.stack[entry.depth :]
     for value in given_up:

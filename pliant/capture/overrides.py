@@ -72,6 +72,7 @@ class Overrides(Value):
         """Emit what puts PyTorch's own mode stack and blocks into the state that the program has
         left."""
         unchanged = [a is b for a, b in zip(self.modes, self.outer_modes, strict=False)]
+        # The modes at the bottom of both stacks that are the same: they stay.
         common = [*unchanged, False].index(False)
         for _ in self.outer_modes[common:]:
             emit.line(f"{emit.constant(torch._C._pop_torch_function_stack)}()")

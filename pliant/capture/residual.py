@@ -136,6 +136,7 @@ class Emitter:
         used twice, which gives it a name: Python's parser limits nesting, and `expression`
         recurses."""
         height = 1 + max([self._heights.get(id(child), 0) for child in children], default=0)
+        # Counted as needed once more, which is what gives a value a variable.
         if height > MOST_LEVELS:
             self._counts[id(value)] += 1
             staged.append(value)
@@ -202,6 +203,7 @@ class Emitter:
                 self.expression(inner)
         if isinstance(value, TensorValue):
             return self.tensor(value)
+        # Instances always: their attributes are written one by one, and may refer to the instance.
         two_steps = isinstance(value, TWO_STEPS) or self.is_cyclic(value)
         two_steps = two_steps or getattr(value, "two_steps", False)
         # What is needed once is written in place; a name keeps `a is b` true for the rest.
@@ -236,6 +238,7 @@ class Emitter:
         if self._open and isinstance(value, Cell):
             self._unfilled.append((value, name))
             return
+        # From here on the name can be used, also by what `fill` writes.
         value.fill(self, name)
         while self._unfilled and not self._open:
             cell, cell_name = self._unfilled.pop(0)
@@ -259,6 +262,7 @@ class Emitter:
     def slot(self, source: Source) -> str:
         """The parameter that brings the object at `source`. Objects that are always the same one
         are bound in the namespace instead."""
+        # The entry keeps it alive, so it needs no parameter.
         if isinstance(source, Fixed):
             return self._same_object(source.value)
         if isinstance(source, DrawnNumber):
@@ -272,6 +276,7 @@ class Emitter:
     def tensor(self, value: TensorValue) -> str:
         if not value.plain:
             return self.result(value.node)
+        # The graph has returned a plain tensor: the object of the program's class is made here.
         name = self.fresh(value.cls.__name__.lower())
         cls = self.constant(value.cls)
         self.line(f"{name} = {self.helper('as_subclass')}({self.result(value.node)}, {cls})")

@@ -47,6 +47,7 @@ def resume_point_of(
     live |= {name for name, value in frame.locals.items() if closes(value)}
     if not READ_VARIABLES.isdisjoint(frame.code.co_names):
         live |= set(frame.locals)
+    # In the order of the slots, so that equal points give equal resume functions.
     names = tuple(name for name in decoded.variables if name in live and name in frame.locals)
     point = ResumePoint(
         frame.code,
@@ -56,6 +57,7 @@ def resume_point_of(
         None if inner is None else len(inner) - 1,
         None if inner is None else frame.index,
     )
+    # The order of `ResumePoint.parameters`, after the cells.
     arguments = [emit.expression(frame.cells[name]) for name in closure_names(frame.code)]
     arguments += [_stack_argument(emit, item) for item in stack if not isinstance(item, Null)]
     arguments += [emit.expression(frame.locals[name]) for name in names]
@@ -67,6 +69,7 @@ def closes(value: Value) -> bool:
     reference notices. Then the object must live as long as its variable does."""
     if isinstance(value, Lazy) and value.seen is not None:
         value = value.seen
+    # A weak reference made in the capture notices when the object goes.
     if isinstance(value, Instance) and value.watched:
         return True
     if isinstance(value, Instance | Unread) and _is_plain_object(value.real):

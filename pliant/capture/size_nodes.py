@@ -55,6 +55,7 @@ class SizeNodes:
 
     def set_origin(self, s: Any, origin: Origin) -> None:
         """The value of a symbol is read from the node that `origin` makes."""
+        # The first origin stays: it is the earliest place where the number is known.
         self._origins.setdefault(s, origin)
 
     def settle(self, number: Any, node: fx.Node) -> None:

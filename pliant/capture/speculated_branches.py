@@ -72,6 +72,7 @@ def speculated_way(
     truth = truth_if_finite(value.node) if jumps is None else None
     if truth is not None:
         jumps = truth is jump_on
+    # Behind effects that can't be undone, a failed test could not run the function again.
     if jumps is None or trace.graph_effects.final:
         return None
     position = trace.stack()[-1]
@@ -100,6 +101,7 @@ def _stays_in_loop(frame: Frame, ins: Instruction) -> bool | None:
 def _is_flag(trace: Trace, value: TensorValue) -> bool:
     """Whether this is a buffer of a module that has not been written to since the function was
     called."""
+    # The path is `module.__dict__['_buffers'][name]`.
     table = value.source.parent if isinstance(value.source, DictItem) else None
     if value.real is None or not isinstance(table, DictItem) or table.key != "_buffers":
         return False

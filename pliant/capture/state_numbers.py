@@ -84,8 +84,10 @@ class StateNumbers:
         real, source = value.real, value.source
         if source is None or type(real) is not torch.Tensor or value.plain or not _is_state(source):
             return False
+        # Guards read the number: on another device that would wait for it at each call.
         if real.device.type != "cpu" or real.requires_grad or real.is_complex():
             return False
+        # Another tensor in the same memory could change it unseen.
         if real.numel() != 1 or self._moved or not owns_memory(real):
             return False
         return value.fake.untyped_storage()._cdata not in self.trace.graph_effects.memory
@@ -104,6 +106,7 @@ class StateNumbers:
         except _Unknown:
             return None
         size = 1 + sum(map(_size, (*made_of, *(arg for _, arg in named))))
+        # A predicate is given one object, so that all of it must come from one tensor.
         if not states or any(state is not states[0] for state in states) or size > LONGEST:
             return None
         return StateNumber(states[0], Operation(function, made_of, named, size))
@@ -234,6 +237,7 @@ def updates(
     write is noted, since it depends on what they held."""
     changes: list[Update] = []
     calls = [call for call in _calls_of_one(trace, args) if _has_one_element(call[0])]
+    # It writes to something else too: nothing is known of what it leaves.
     if {id(fake) for fake in result.mutated} != {id(fake) for fake, _ in calls}:
         return changes
     # To run it would draw, or leave out what one of its calls writes for another to read.

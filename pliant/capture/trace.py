@@ -164,6 +164,7 @@ class Trace:
         # `f(a, b)` called as `f(x, x)`: one value, and a guard that `a` and `b` are the same
         # object.
         value = entry[1]
+        # What is found as an attribute of a class is certain by the guard on that.
         if (
             value.source is not None
             and value.source != source
@@ -274,6 +275,7 @@ class Trace:
         # Built-in classes can't change, so that most lookups need no guard.
         elif not cls.__flags__ & IMMUTABLE_TYPE:
             _assume_class_attribute(self, cls, name, attribute)
+        # The program has written such an attribute to some class in this call.
         if self._is_written(name):
             self._assume_places(cls, name)
             written = self._class_write(cls, name)
@@ -289,6 +291,7 @@ class Trace:
             written = self.class_writes.get((base, name))
             if written is not None and written[0] is not MISSING:
                 return written
+            # The real class has the name, and comes before any class that was written to.
             if written is None and name in base.__dict__:
                 return None if not self._is_written(name) else (base.__dict__[name], None)
         return (MISSING, None) if self._is_written(name) else None
@@ -418,6 +421,7 @@ def written_objects(trace: Trace) -> list[Any]:
     """The real objects that have a write still to be replayed, to themselves or to their
     `__dict__`."""
     values = [value for value, _ in trace.effects.values()]
+    # The owner of a `__dict__`: the object whose attribute was written.
     values += [owner for value in values if (owner := getattr(value, "owner", None))]
     return [getattr(value, "real", None) for value in values]
 

@@ -48,6 +48,7 @@ def watched(
     except InternalError:
         failures += 1
         raise
+    # After the compilation has released its lock, whether it raised or fell back.
     finally:
         if failures:
             _tell(dispatcher, values)

@@ -55,6 +55,7 @@ def handle(
         # next has to see the program's state before the call.
         rerun.restore(bindings.undo, graph, error)
         failed = _wrong_answer(captured, error)
+        # Whether the program's state is, or is about to be, that before the call.
         unchanged = captured.rerunnable or failed is not None
         unchanged = unchanged or (captured.undoable and graphs.is_before_final(graph, error))
         if unchanged and captured.saved is not None:

@@ -73,6 +73,7 @@ def allows(dispatcher: Dispatcher, resumed: bool, varied: Callable[[], str]) -> 
             why=f"The stance is 'fail_on_recompile', and no compiled code fits this call{reason}.",
             remedy="Call it with arguments that fit, or leave the stance first.",
         )
+    # The rest of a function whose first part is compiled counts as called before.
     if _now.name == "eager_then_compile":
         if resumed or dispatcher in _seen:
             return True

@@ -46,6 +46,7 @@ def _run(function: Callable[..., Any], examples: Sequence[Any]) -> list[torch.Te
     """Run on copies of the examples: the results, and the inputs as they are afterwards."""
     inputs = [_copied(example) for example in examples]
     devices = {t.device.index for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
+    # Both runs draw the same numbers, and the program's generators stay as they are.
     with torch.random.fork_rng(devices=sorted(devices)):
         results = function(*inputs)
     tensors = [t for t in pytree.tree_leaves([results, inputs]) if isinstance(t, torch.Tensor)]

@@ -149,6 +149,7 @@ def choose_number(
     learning_rate: bool = False,
 ) -> Choice:
     """What an input that is a Python number is to be. Only ints and floats become symbols."""
+    # By exact type: a bool is an int, and a subclass may behave in another way.
     if type(value) not in _SPECIALIZED:
         return static(f"a {type(value).__name__} is a constant")
     least, most = _LIMITS[type(value)]

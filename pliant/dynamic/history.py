@@ -59,6 +59,8 @@ class _Seen:
         for dim, (old, new) in enumerate(zip(self.sizes, sizes, strict=True)):
             if old != new:
                 self.before[dim] = old
+        # Which dimensions have a stride that changed; `summary` leaves out those explained by
+        # sizes.
         self.moved |= {
             dim
             for dim, (old, new) in enumerate(zip(self.strides, strides, strict=True))
@@ -99,6 +101,7 @@ class InputHistory:
         another number of dimensions is kept apart."""
         sizes, strides = tuple(sizes), tuple(strides)
         self._tensor_sources.add(source_text)
+        # Sizes of tensors with different numbers of dimensions can't be compared one by one.
         key = (source_text, len(sizes))
         history = self._tensors.get(key)
         if history is None:

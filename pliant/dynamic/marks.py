@@ -156,6 +156,7 @@ def marks_of(t: torch.Tensor) -> Mapping[int, Mark]:
     attributes = t.__dict__
     if not attributes or _ALL.isdisjoint(attributes):
         return NO_MARKS
+    # pliant's own marks win.
     return {**_torch_marks(attributes, t.dim()), **_own_marks(attributes)}
 
 

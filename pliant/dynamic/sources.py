@@ -112,8 +112,10 @@ def _split(text: str) -> list[str]:
 def _pattern(entry: str, giver: str) -> Pattern:
     match = _DIMENSION.fullmatch(entry)
     text, dim = (match["name"], int(match["dim"])) if match else (entry, None)
+    # PyTorch's spelling of parts of modules becomes pliant's.
     short = _TABLE.sub(_shortened, text)
     name = short.replace('"', "'")
+    # `L['x']` is a regular expression too (a character class), and is never meant as one.
     if _is_python(short) and _SPECIAL.isdisjoint(short):
         return Pattern(entry, name, None, dim, giver)
     try:

@@ -57,6 +57,8 @@ class Arguments:
         self.reusable = True  # whether the key says everything
         self.foreign = False  # whether a real tensor is among the arguments
         self._read(args)
+        # The names, then the values: `f(a=1, b=2)` and `f(b=2, a=1)` have different keys, which
+        # only costs a second entry.
         if kwargs:
             self.key.extend(kwargs)
             self._read(kwargs.values())

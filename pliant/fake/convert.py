@@ -124,6 +124,8 @@ class Converter:
         if t.is_inference():  # has neither history nor version
             fake.requires_grad_(t.requires_grad)
             return fake
+        # Autograd treats views and their bases specially (version counters, writes), so this is
+        # rebuilt.
         if t._is_view():
             fake = self._as_view(t, fake)
         elif t.requires_grad and not t.is_leaf:

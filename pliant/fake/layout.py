@@ -112,6 +112,7 @@ def is_dense(t: Tensor) -> bool:
     if t._has_symbolic_sizes_strides:
         return _is_dense_symbolic(t)
     expected = 1
+    # The stride of a dimension of size 1 is never used.
     dims = [d for d in range(t.dim()) if t.size(d) != 1]
     for dim in sorted(dims, key=t.stride):
         if t.stride(dim) != expected:
@@ -196,6 +197,7 @@ def pointwise_strides(
         if strides is not None:
             return strides
     if uniform and all(t.size() == sizes for t in tensors):
+        # TensorIterator's fast paths, in its order.
         if all(t.is_contiguous() for t in tensors):
             return contiguous_strides(sizes)
         form = torch.channels_last
@@ -321,6 +323,7 @@ def is_plain(t: Tensor) -> bool:
 
 def spread(t: Tensor, sizes: tuple[int, ...]) -> list[int]:
     """The strides of `t` broadcast to `sizes`: 0 in dimensions that are repeated."""
+    # Broadcasting aligns shapes at the right.
     shift = len(sizes) - t.dim()
     own = zip(t.size(), t.stride(), sizes[shift:], strict=True)
     return [0] * shift + [0 if _is_spread(size, wide) else stride for size, stride, wide in own]
@@ -379,6 +382,7 @@ def promoted(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> torch.dtype:
     less than other tensors, numbers least. `numbers` are Python numbers or dtypes of numbers."""
     zero_dim = [t.dtype for t in tensors if not t.dim()]
     kinds = [n if isinstance(n, torch.dtype) else _CATEGORIES.get(type(n)) for n in numbers]
+    # A float counts as the default dtype.
     plain = [torch.get_default_dtype() if k is None or k.is_floating_point else k for k in kinds]
     return promoted_levels([t.dtype for t in tensors if t.dim()], zero_dim, plain)
 

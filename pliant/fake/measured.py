@@ -99,6 +99,7 @@ def with_symbols(
         return meta
     if ask_for_ones(sizes):
         return AGAIN
+    # No symbolic layout is known to be right, so this entry is for these sizes alone.
     specialise((args, kwargs))
     return _laid_out_as(meta, real)
 

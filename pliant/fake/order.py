@@ -59,6 +59,7 @@ def nesting(sizes: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
     """The dimensions from the innermost to the outermost, or None if they overlap or it can't be
     told. Dimensions of size 1 come last, unless all are in row-major order."""
     left = [d for d in reversed(range(len(sizes))) if not sure(sizes[d] == 1)]
+    # Their strides say nothing.
     ones = [d for d in reversed(range(len(sizes))) if d not in left]
     order = _known_order(sizes, strides, left) or _asked_order(sizes, strides, left)
     if order is None or _is_still(strides, order):
@@ -107,6 +108,7 @@ def _asked_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) 
     """The order that the strides have in this call, with guards that it is this one; None if they
     overlap."""
     hints = {d: (hint(strides[d]), hint(sizes[d])) for d in dims}
+    # Unbacked, or a stride of 0: the dimension is expanded.
     if any(None in pair or not pair[0] for pair in hints.values()):
         return None
     order = sorted(dims, key=lambda d: hints[d])
@@ -152,6 +154,7 @@ def _is_spread(size: Any, stride: Any, wide: Any) -> bool:
 def _agrees(t: Tensor, order: list[int]) -> bool:
     shift = len(order) - t.dim()
     sizes, strides = t.size(), t.stride()
+    # Expanded dimensions have no place in an order.
     own = [d - shift for d in order if d >= shift and not sure(strides[d - shift] == 0)]
     return all(sure(_spans(strides[e], strides[d], sizes[d])) for d, e in pairwise(own))
 

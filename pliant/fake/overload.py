@@ -81,6 +81,7 @@ def _kind(func: Any) -> OverloadKind:
     schema, tags = func._schema, func.tags
     aliases = [r.alias_info for r in schema.returns if r.alias_info is not None]
     writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+    # The first that holds decides.
     facts = (
         (OverloadKind.DATA, torch.Tag.data_dependent_output in tags or _answers_from_data(func)),
         # Before WRITE: their schemas say that they write, too.
@@ -126,6 +127,7 @@ def _returned(func: Any) -> tuple[Argument | None, ...]:
             writes.update(dict.fromkeys(info.before_set, argument.name))
     arguments: list[Argument | None] = []
     for result in func._schema.returns:
+        # A result that shares an alias set with a written argument is that argument.
         info = result.alias_info
         names = [writes[s] for s in info.before_set if s in writes] if info is not None else []
         arguments.append(_argument(func, names[0]) if names else None)

@@ -89,6 +89,7 @@ class RefusesDtypes:
             return False
         if any(map(_is_empty, tensors)):  # meta kernels don't look at sizes that the others refuse
             return True
+        # Floats are what every kernel takes.
         if bool not in types and _USUAL.issuperset(v.dtype for v in tensors):
             return False
         if any(isinstance(v, torch.Tensor) and v.device.type != "cpu" for v in tensors):
@@ -175,6 +176,7 @@ def may_raise(func: Any, is_view: bool) -> MayRaise | None:
     if is_view and rule is None:
         return None
     namespace, _, name = func._schema.name.partition("::")
+    # `add_` has the record of `add`; `__and__` is a name of its own.
     name = name if name.startswith("__") else name.removesuffix("_")
     if namespace != "aten":
         return None if namespace == "prim" else always

@@ -38,6 +38,7 @@ class Marks:
         constant = size if type(size) is int else size.node.constant
         # Equal sizes get equal marks, or the operator would refuse them.
         key = size.node.env.simplify(size.node.expr) if constant is None else constant
+        # The next unused number: 2, 3, 4, …, since 0 and 1 are taken.
         number = self._numbers.setdefault(key, len(self._numbers))
         self._sizes.setdefault(number, size)
         return number

@@ -564,6 +564,7 @@ def _written_among(notes: Notes, value: Any, wraps: bool) -> tuple[Fake, ...]:
     def is_written(t: Fake) -> bool:
         return id(t) in objects or t.untyped_storage()._cdata in memory
 
+    # By id, since a tensor may be passed twice.
     mutated = {id(t): t for t in _fakes_in(value) if is_written(t)}
     for wrapper in wrappers_in(value) if wraps else ():
         if any(map(is_written, fakes_inside(wrapper))):
@@ -616,6 +617,7 @@ def _specialised(world: World, value: Any, stand_ins: dict[Fake, Fake]) -> Any:
     `stand_ins` gets the plain views, each with the tensor that it stands for."""
     if type(value) is Fake and value._has_symbolic_sizes_strides:
         sizes, strides = ([int(n) for n in ns] for ns in (value.size(), value.stride()))
+        # As a view, so that writes to it are writes to the tensor itself.
         with world:
             plain = torch.as_strided(value, sizes, strides, int(value.storage_offset()))
         stand_ins[plain] = value  # type: ignore[index]

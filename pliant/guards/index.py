@@ -123,6 +123,7 @@ def chosen(tables: Sequence[dict[IndexQuestion, Any]]) -> list[IndexQuestion]:
         # nothing.
         if count * 2 > len(tables):
             column = [_mark(question[2], t[question]) if question in t else _NONE for t in tables]
+            # With one answer for all entries, the question tells nothing apart.
             if len({mark for mark in column if mark is not _NONE}) > 1:
                 marks[question] = column
     questions: list[IndexQuestion] = []
@@ -155,6 +156,7 @@ def _joined(keys: Sequence[Any], marks: Sequence[Any]) -> list[Any]:
 def _tried(keys: Sequence[Any]) -> float:
     """How many entries a call that fits one of them has to try, on average."""
     counts = Counter(keys)
+    # Entries without a key are tried on every call.
     always = counts.pop(None, 0)
     # A call that fits an entry of a class of n tries (n + 1) / 2 of them; n will do for comparing
     # questions.

@@ -183,6 +183,7 @@ def got(show_value: Callable[[Any], str]) -> Any:
 
 def _shape_difference(guard: Guard, actual: Any) -> Difference:
     loads = guard.expected.loads
+    # A condition on one size, such as `L['x'].size()[0] == 3`, has a subject of its own.
     subject, equals, number = str(guard).partition(" == ")
     if equals and len(loads) == 1 and subject == str(loads[0]):
         return Difference(subject, number, str(actual[0]))

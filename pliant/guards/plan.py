@@ -87,6 +87,7 @@ class _Plan:
             if base is None:
                 node = _ROOTS[type(source)](self.tree, source)
             else:
+                # Recursive, but paths are short: each access of the program adds one step.
                 node = _STEPS[type(source)](self.tree, self.node(base), source)
             self._nodes[id(source)] = node
             self._alive.append(source)

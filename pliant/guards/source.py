@@ -43,6 +43,7 @@ class Source:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
+        # The cached hash rules out most different paths before the parents are compared.
         return (
             type(other) is type(self)
             and other._hash == self._hash
@@ -300,6 +301,7 @@ def _place(value: Any) -> str:
 def _dict_item(parent: Source, key: Any) -> str:
     """The text of a dictionary's item, as users know it: an attribute, submodule, parameter or
     global variable."""
+    # An item of `**kwargs`, which the user knows as a parameter.
     if isinstance(parent, Local) and parent.names is not None:
         return f"L[{text_of(key)}]"
     if isinstance(key, str) and key.isidentifier():

@@ -56,6 +56,7 @@ class SpanRecorder:
             _receivers[self] = self.limit
         elif record is False:
             _receivers.pop(self, None)
+        # Empties the native buffer, so that all receivers get the batch.
         batch = profile(max(_receivers.values(), default=0))
         for receiver in receivers:
             receiver.batches.append(batch)
@@ -261,6 +262,7 @@ def _nest(spans: Iterable[CallSpan]) -> None:
     """Note for each call how long the calls directly inside it took: a sweep over the calls in
     order of their start, with a stack for each thread."""
     open_calls: dict[int, list[CallSpan]] = {}
+    # Of two that start together, the longer one is around the other.
     for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
         around = open_calls.setdefault(span.thread, [])
         while around and around[-1].stop <= span.start:

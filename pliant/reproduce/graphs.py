@@ -135,6 +135,7 @@ class Pieces:
         state = GlobalState()
         try:
             torch._C._set_grad_enabled(self.record.grad_enabled)
+            # The same random numbers each time, so that pieces get the values of the whole.
             torch.manual_seed(0)
             interpreter = _Interpreter(self.record.gm, nodes)
             interpreter.run(*copied(self.record.inputs))

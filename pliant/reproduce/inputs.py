@@ -143,6 +143,7 @@ class InputWriter:
             return self._names[id(tensor)]
         if tensor.is_conj() or tensor.is_neg():
             return self._saved(tensor)
+        # Tensors that share memory are views of one variable.
         base = self._names.get(key)
         if base is None:
             memory = torch.empty(0, dtype=tensor.dtype, device=tensor.device)

@@ -57,14 +57,17 @@ def smallest_subset(items: Sequence[T], fails: Callable[[list[T]], bool]) -> lis
     while len(items) >= 2:
         size = -(-len(items) // chunks)
         parts = [items[i : i + size] for i in range(0, len(items), size)]
+        # Reduce to a part that fails by itself ...
         smaller = next((part for part in parts if fails(part)), None)
         if smaller is not None:
             items, chunks = smaller, 2
             continue
+        # ... or leave out a part that isn't needed ...
         rests = [[i for p in parts if p is not part for i in p] for part in parts]
         smaller = next((rest for rest in rests if len(parts) > 2 and fails(rest)), None)
         if smaller is not None:
             items, chunks = smaller, max(chunks - 1, 2)
+        # ... or try smaller parts, down to single items.
         elif chunks >= len(items):
             break
         else:
@@ -141,6 +144,7 @@ class GraphMinimizer:
         for size, smaller in smaller_sizes(self.pieces.code(remaining, outputs).inputs):
             if size in sizes:
                 continue
+            # A number among the arguments may be this size by chance: first without replacing it.
             for changed in (constants, {**constants, size: smaller}):
                 code = self.pieces.code(remaining, outputs, changed)
                 written = InputWriter().write(resized(code.inputs, {**sizes, size: smaller}))

@@ -202,6 +202,7 @@ class _Program:
             return Reproduction(None)
         self.settings = settings
         trial = Trial(failure, self.seconds)
+        # If the captured graph does what eager does, the backend is at fault.
         with_eager, _ = self._run({**settings, "backend": "eager"})
         if with_eager is None:
             for record in graphs:
@@ -232,6 +233,7 @@ class _Program:
                 t for t in leaves(results) if isinstance(t, torch.Tensor) and t.requires_grad
             ]
             torch.manual_seed(1)
+            # Random weights: with a plain sum all elements would get the same gradient.
             torch.autograd.backward([(t * torch.rand_like(t)).sum().abs() for t in outputs])
             inputs = [*leaves((args, kwargs)), *self.reached.tensors.values(), *_tensors_of(model)]
             tensors = [t for t in inputs if isinstance(t, torch.Tensor) and t.is_leaf]

@@ -41,6 +41,7 @@ def bounded(env: Asked, node: Any, asker: str) -> Any:
         if node.depth > MOST_UNBACKED and isinstance(node, Expr):
             env.specialise(node, asker)  # which raises: the value is unknown
         return node
+    # First the choices, which keep the result right for many sizes.
     node = env.simplify(_Chooser(env, asker).visit(node))
     if node.depth <= MOST_DEPTH or not isinstance(node, Expr):
         return node

@@ -90,6 +90,7 @@ def _from_truths(facts: Facts, cond: Cond) -> bool | None:
     opposite = not_(cond)
     if cond in facts.truths or opposite in facts.truths:
         return cond in facts.truths
+    # Unit resolution: (a or b), not a |- b.
     for truth in list(facts.truths):
         if truth.op == "or" and (cond in truth.args or opposite in truth.args):
             alternative = cond if cond in truth.args else opposite
@@ -233,6 +234,7 @@ class Search:
     def _by_factor(self, e: Expr, depth: int) -> bool:
         """Prove e/q <= 0 instead, for the product q of common factors that are at least 0: `s0*s1 -
         4*s0 <= 0` by `s1 - 4 <= 0`."""
+        # A constant has no factors, and a single product is left to the other steps.
         if e.const or len(e.terms) < 2:
             return False
         common = dict(e.terms[0][0].factors)
@@ -300,6 +302,7 @@ def inequalities(facts: Facts, p: Expr, positive: bool) -> Iterator[Expr]:
     if law is not None:
         yield from law(facts, p)
     yield from _learnt(facts, p)
+    # For each way to split the product into a factor and the rest.
     if p.op == "mul":
         for factor, _ in p.factors:
             cofactor = divide_product(p, factor)
@@ -324,6 +327,8 @@ def _learnt(facts: Facts, p: Expr) -> Iterator[Expr]:
 def _products(x: Expr, y: Expr, of_x: Range, of_y: Range, positive: bool) -> Iterator[Expr]:
     """(x - a)*(y - c) >= 0 for a <= x, c <= y, and the same at the other ends."""
     p = mul(x, y)
+    # A corner with an infinite bound says nothing. The other two corners bound the product from the
+    # other side.
     corners = (
         ((of_x.hi, of_y.lo), (of_x.lo, of_y.hi))
         if positive
@@ -350,6 +355,7 @@ def _floordiv_laws(facts: Facts, p: Expr) -> Iterator[Expr]:
     if not facts.at_least(y, 1):
         return
     multiple = mul(y, p)
+    # For a symbolic divisor y*(x//y) is a product: see `_product_laws`.
     if y.value is not None:
         yield multiple - x
         yield x - multiple - y + 1

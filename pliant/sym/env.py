@@ -130,6 +130,7 @@ class ShapeEnv(SymbolTable):
         answer = decide(self.facts, simple, hint)
         if answer is not None:
             return Question(asker, cond, answer, "known", None, position)
+        # An unbacked symbol is in it: nobody knows which side is right.
         if hint is None:
             return Question(asker, simple, None, "undecided", None, position)
         try:
@@ -173,6 +174,7 @@ class ShapeEnv(SymbolTable):
             self._note(question)
             return question.answer
         supposed = self.facts.copy()  # what is supposed here is no fact
+        # In a fixed order: a contradiction takes back the suppositions before it.
         for s in sorted(question.condition.symbols, key=lambda s: s.order):
             info = self.symbols.get(s)
             if info is not None and info.size_like and info.hint is None and isinstance(s, Expr):
@@ -263,6 +265,7 @@ class ShapeEnv(SymbolTable):
         else:
             self.assumed[question.condition] = answer
         self.assumptions.append(effect)
+        # The policy "recompile" tests it elsewhere: `Sizes.emit_checks`, or a guard.
         if self.policy == "error":
             message = f"{question.asker} assumed that {cond}, which is not so for these inputs"
             self.runtime_asserts.append(RuntimeAssert(cond, message, position, True))
@@ -328,6 +331,7 @@ class ShapeEnv(SymbolTable):
         from the others is left out."""
         # Not `self.facts`: those have what checks said, too, and guards are tested before checks.
         facts = Facts(self._rank)
+        # What needs no guard: a size is at least 0.
         for s, info in self.symbols.items():
             if isinstance(s, Expr) and info.origin == "input":
                 for cond in range_conditions(s, info.declared):

@@ -164,6 +164,8 @@ def intern_node(cls: type[BaseExpr], op: str, args: tuple[Any, ...], **more: Any
     nodes = [arg for arg in args if isinstance(arg, BaseExpr)]
     node.symbols = _NO_SYMBOLS.union(*[arg.symbols for arg in nodes])
     node.depth = 1 + max([arg.depth for arg in nodes], default=-1)
+    # By structure: operation, number of arguments, arguments. 0 to 4 order the kinds of nodes
+    # (numbers, symbols, atoms, products, sums).
     node.order = (2, op, len(args), *[a.order if isinstance(a, BaseExpr) else (0, a) for a in args])
     for name, value in more.items():
         setattr(node, name, value)
@@ -183,6 +185,7 @@ def drop_unused_nodes() -> None:
         return
     drop_unused(_nodes)
     drop_unused(_integers)
+    # Amortized: a sweep is linear in the tables, so it waits until they have doubled.
     _next_sweep = max(MANY_NODES, 2 * (len(_nodes) + len(_integers)))
 
 
@@ -311,6 +314,7 @@ def from_factors(exponents: Mapping[Expr, int]) -> Expr:
     items = list(exponents.items())
     if not items:
         return ONE
+    # Sorted for the same reason as terms: equal products have equal keys.
     if len(items) > 1:
         items.sort(key=_order_of_first)
     elif items[0][1] == 1:
@@ -340,6 +344,7 @@ ONE: Final = integer(1)
 
 @cached(16384)
 def add(a: Expr, b: Expr) -> Expr:
+    # Adding a number leaves the terms as they are.
     if not b.terms:
         return _plus(a, b.const)
     if not a.terms:
@@ -375,9 +380,11 @@ def finish_sum(coefficients: dict[Expr, int], const: int) -> Expr:
     for remainder in remainders:
         x, k = remainder.args
         count = coefficients[remainder]
+        # The other half of the identity x == k*(x//k) + x%k, as it would stand in the sum.
         quotient = mul(k, floordiv(x, k))
         if count and len(quotient.terms) == 1 and not quotient.const:
             (product, size), *_ = quotient.terms
+            # c*(x%k) needs exactly c times the quotient's term beside it.
             if coefficients.get(product, 0) == count * size:
                 del coefficients[product], coefficients[remainder]
                 shorter = add(from_terms(coefficients, const), scale(x, count))
@@ -400,6 +407,7 @@ def mul(a: Expr, b: Expr) -> Expr:
         return scale(a, b.const)
     if not a.terms:
         return scale(b, a.const)
+    # Two products: only exponents are added.
     if a.factors and b.factors:
         return _product(a, b)
     # Multiply out: the normal form is a sum of products, never a product of sums.
@@ -585,6 +593,7 @@ def evaluate(node: BaseExpr, values: SymbolValues) -> Any:
     # table a part would be evaluated once for each path that leads to it.
     if node.depth <= SHALLOW:
         return _evaluated(node, values)
+    # The table is passed down as `values`, so one serves the whole evaluation.
     table = values if type(values) is _Values else _Values(values)
     if node not in table:
         table[node] = _evaluated(node, table)
@@ -670,6 +679,7 @@ def _unpickled(flat: _Flat) -> Any:
             node = _UNPICKLED[op](*args)
         else:
             node = atom(op, *args) if cls is Expr else intern_node(cls, op, args)
+        # `intern_node` takes the symbols of a node from its arguments, of which this one has none.
         if op == "fsymbol":
             node.symbols = frozenset((node,))
         nodes.append(node)
@@ -691,6 +701,7 @@ def rebuild(node: BaseExpr, visit: Visit) -> Any:
 def substitute(node: Any, replacements: Mapping[Any, Any]) -> Any:
     """`node` with symbols replaced, all at once: replacing s0 by s1 and s1 by s0 exchanges them.
     Linear in the number of distinct parts."""
+    # Most subtrees are untouched: their set of symbols tells so without a walk.
     if not node.symbols or node.symbols.isdisjoint(replacements):
         return node
     # The replacements seed the memo, so they are never visited themselves: a replacement may

@@ -170,6 +170,7 @@ class Facts(KnownFacts):
             self._learn(case, DEEPEST)
 
     def _learn(self, cond: Cond, depth: int) -> None:
+        # In terms of what is known: replaced symbols must not come back into the tables.
         cond = simplify(cond, self)
         if cond.value is not None:
             if not cond.value:
@@ -200,6 +201,7 @@ class Facts(KnownFacts):
             return
         form, g, c = content(e)
         self._narrow(form, ranges.exactly(-c // g), depth)
+        # Not solvable for a symbol, as 4*s0 == s1*s2: at least s1*s2 is divisible by 4.
         for x, k in congruence(e):
             self._learn_congruence(x, k, 0, depth)
 
@@ -207,6 +209,7 @@ class Facts(KnownFacts):
         form, g, c = content(cond.args[0])
         self.holes.setdefault(form, set()).add(-c // g)
         self._changed()
+        # The hole may be at an end of the range: `s0 >= 0` and `s0 != 0` is `s0 >= 1`.
         self._narrow(form, self.range(form), depth)
         if c == 0 and len(form.factors) > 1:  # then none of the factors is 0
             for factor, _ in form.factors:
@@ -255,6 +258,7 @@ class Facts(KnownFacts):
         operation bounds its arguments, and each term of a sum is the sum less the others."""
         value = new.value
         if value is not None:
+            # x % 4 == 2 is a congruence of x.
             if form.op == "mod" and form.args[1].value is not None:
                 self._learn_congruence(form.args[0], form.args[1].value, value, depth)
             solved = solve(form - value, self.prefer)
@@ -309,6 +313,7 @@ class Facts(KnownFacts):
         # Garner's formula: r + k*t, with t chosen so that the old congruence holds too.
         if k % old_k and shared_modulus == 1 and k * old_k < 2**31:
             r, k = (r + k * ((old_r - r) * pow(k, -1, old_k) % old_k)) % (k * old_k), k * old_k
+        # A form has one congruence, so of two that can't be combined the stronger one is kept.
         if k > old_k:
             self.congruences[form] = (k, r)
             self._changed()
@@ -354,6 +359,7 @@ class Facts(KnownFacts):
         return [*conditions, *self.truths]
 
     def _changed(self) -> None:
+        # All of these answers may be better now. They are never wrong, only out of date.
         self._memo.clear()
         self._ranges.clear()
         self.decided.clear()

@@ -311,6 +311,7 @@ def _binary(
             e = ints(whole(a), whole(b))
         else:
             e = other(number(a), number(b))
+        # The fast path of `bridge.node`: most expressions have a node already.
         bridge = self.shape_env
         return bridge.nodes.get(e) or bridge.node(e)
 

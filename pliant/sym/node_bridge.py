@@ -163,6 +163,7 @@ class Bridge:
         """The node of an expression that has a value only `where` this holds; where it has none,
         this raises what Python raises when it computes it."""
         holds = self.expect_true(where)
+        # Computing the hint tells whether the expression has a value for these inputs.
         try:
             self.env.hint(expr)
         except (ArithmeticError, ValueError) as error:

@@ -138,6 +138,7 @@ def _packed_in_some_order(
     cases = []
     # Row-major order first: it mostly fits, and ends the search.
     for d in sorted(dims, reverse=True):
+        # FALSE where it is so by construction: then there is no need to look further.
         fits_here = or_(eq(sizes[d], 1), eq(strides[d], expected))
         if fits_here is not FALSE:
             fits_inside = _packed_in_some_order(sizes, strides, dims - {d}, mul(expected, sizes[d]))

@@ -108,6 +108,7 @@ def _joined(a: list[Piece], b: list[Piece], combine: CombinePieces) -> Pieces:
     """The pieces of `combine(a, b)`: the two lists are cut at each other's ends, and neighbours on
     one line are merged. None for more than `MOST_PIECES`."""
     result: list[Piece] = []
+    # Quadratic, but there are at most `MOST_PIECES` in each.
     for p in a:
         for q in b:
             lo, hi = max(p.lo, q.lo), min(p.hi, q.hi)

@@ -170,6 +170,7 @@ def power(a: Range, b: Range) -> Range:
 
 def bit_and(a: Range, b: Range) -> Range:
     """A bit is in the result only if it is in both, so a nonnegative side is a limit."""
+    # Python's integers are two's complement without limit: a negative one has infinitely many ones.
     limits = [r.hi for r in (a, b) if r.lo >= 0]
     return Range(0, min(limits)) if limits else ALL
 
@@ -362,6 +363,7 @@ def float_range_of(e: BaseExpr, lookup: Lookup) -> FloatRange:
 
 def structural(e: BaseExpr) -> Any:
     """The range that follows from the structure alone: `s0 % 4` is in [0, 3]."""
+    # Kept on the node: the same for all compilations, since it uses no facts.
     try:
         return e.span
     except AttributeError:  # not asked before

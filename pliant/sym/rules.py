@@ -340,6 +340,7 @@ def _extreme(op: str, other: str, sign: int) -> Apply:
         remaining = list(flat)
         for arg in list(flat):
             rest = [x for x in remaining if x is not arg]
+            # The absorption law: min(x, max(x, y)) is x.
             absorbed = arg.op == other and any(x in rest for x in arg.args)
             if absorbed or any(facts.at_least(scale(arg - x, sign), 0) for x in rest):
                 remaining = rest
@@ -556,6 +557,7 @@ def common_factors(facts: KnownFacts, *exprs: Expr) -> Expr:
     """The product of all atoms that are a factor of every term of all the expressions, and are
     known not to be 0; 1 if there is none."""
     for e in exprs:
+        # A constant term has no factors in common with anything.
         if e.const or not e.terms:
             return ONE
     products = [p for e in exprs for p, _ in e.terms]
@@ -573,6 +575,7 @@ def common_factors(facts: KnownFacts, *exprs: Expr) -> Expr:
 def simplify(node: Any, facts: KnownFacts) -> Any:
     """`node` with all replacements and rules that `facts` allows, from the inside out. Results are
     kept in the facts' memo, which is emptied when they change."""
+    # Keyed by node. Nodes are interned, so that a shared part is simplified once.
     memo = facts.memo()
 
     def visit(inner: Any) -> Any:
@@ -594,6 +597,7 @@ def _simplified(node: Any, facts: KnownFacts, visit: Callable[[Any], Any]) -> An
         return node
     if node.op in REWRITE_RULES:
         result = build(facts, node.op, *[visit(arg) for arg in node.args])
+        # The atom as a whole may have a known value: `s0//4 == 2` was learnt.
         value = facts.value(result)
         return result if value is None else integer(value)
     result = rebuild(node, visit)
