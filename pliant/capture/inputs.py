@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the fake of an input is laid out; None in `fixed_...` where a guard on it is not to say
-    what it is."""
+    """The layout of an input's fake. None in `fixed_sizes` or `fixed_strides` means that the guard
+    on the tensor doesn't check this one."""
 
     sizes: tuple[Any, ...]
     strides: tuple[Any, ...]
@@ -62,8 +62,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """What is known about inputs before a capture: the policy, what earlier compilations saw, and
-    answers to questions that could not be decided, which have turned out to be needed."""
+    """What is known about inputs before a capture: the policy, what earlier compilations have seen,
+    and answers to questions that proved wrong the usual way."""
 
     policy: DynamicPolicy = field(default_factory=DynamicPolicy)
     history: InputHistory = field(default_factory=InputHistory)
@@ -73,7 +73,8 @@ class Dynamic:
 
 
 def parameter_names(code: types.CodeType) -> tuple[str, ...]:
-    """The names of a function's parameters in the order in which the dispatcher binds them."""
+    """The names of a function's parameters in the order in which the dispatcher binds them: `*args`
+    and `**kwargs` last."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
     return code.co_varnames[:count]
@@ -82,12 +83,13 @@ def parameter_names(code: types.CodeType) -> tuple[str, ...]:
 def observe(
     history: InputHistory, function: types.FunctionType, values: Sequence[Any], depth: int = 3
 ) -> None:
-    """Take note of a call that is not compiled, for the compilation of a later one."""
+    """Note the arguments of a call that is not compiled, for the history of a later compilation."""
     names = parameter_names(function.__code__)
     inputs: list[tuple[Source, Any, int]] = [
         (Local(index, name), value, depth)
         for index, (name, value) in enumerate(zip(names, values, strict=True))
     ]
+    # Iteratively, up to `depth` levels of containers.
     while inputs:
         source, value, left = inputs.pop()
         if type(value) in (int, float):

@@ -65,7 +65,7 @@ class Sizes:
         return self.trace.world.running()
 
     def _new_symbols(self) -> tuple[Any, ...]:
-        """Those made from data since this was last asked."""
+        """The symbols made from data since the last call: those of the node that is being made."""
         count = len(self.env.symbols)
         before, self._symbols_before = min(self._symbols_before, count), count
         if before == count:
@@ -76,8 +76,8 @@ class Sizes:
         return tuple([s for s, info in reversed(new) if info.origin == "computed"])
 
     def forget(self) -> None:
-        """Let go of the capture: symbolic numbers of PyTorch lead here, and garbage collection does
-        not see how."""
+        """Drop references to the capture: PyTorch's symbolic numbers lead here in a way that
+        garbage collection does not see."""
         self.env.where = lambda: None
         bridge_of(self.env).forget()
         self.nodes.forget()
@@ -85,7 +85,7 @@ class Sizes:
     # ---- values
 
     def value(self, number: Any) -> Value:
-        """What a PyTorch function gave as a number."""
+        """A number that a PyTorch function has returned, as a value."""
         if is_ragged(number):
             return ragged_size(self.trace, number)
         expr = from_torch(number)
@@ -93,8 +93,9 @@ class Sizes:
         return Const(simplified.value) if simplified.value is not None else Number(self, expr)
 
     def narrowed(self, expr: Expr) -> Expr:
-        """The same number. A sum or product of very many numbers from data gets a symbol of its
-        own: to add n numbers one by one would take n squared steps, as each sum has all terms."""
+        """The same number. A sum or product of very many unbacked numbers gets a symbol of its own:
+        adding n of them one by one would take O(n²), since each partial sum has all terms so far.
+        """
         width = max(len(expr.terms), len(expr.factors))
         if width <= MOST_TERMS or self.env.hint(expr) is not None:
             return expr
@@ -128,6 +129,7 @@ class Sizes:
         try:
             return self.env.evaluate(cond, asker)
         except DataDependentError:
+            # It may be a number of the program's state, whose present value can be guarded.
             answer: bool | None = self.trace.state_numbers.answer(self.env.simplify(cond))
             if answer is None:
                 raise

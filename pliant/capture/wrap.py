@@ -69,7 +69,7 @@ def wrap(trace: Trace, real: Any, source: Source) -> Value:
 
 
 def builder_of(cls: type) -> Builder:
-    """How objects of a class are wrapped."""
+    """How objects of a class are wrapped, decided once for each class."""
     builder = BUILDERS.get(cls) or _chosen.get(cls)
     if builder is None:
         # Weak keys: classes that the program drops are not kept.
@@ -97,13 +97,13 @@ def _choose(cls: type) -> Builder:
 
 
 def has_python_layout(cls: type) -> bool:
-    """Whether instances are plain objects: no class in the MRO but `object` is made by C code.
+    """Whether instances are plain objects: no class in the MRO but `object` is defined in C.
     (`Generic` is, since Python 3.12, and adds nothing to its instances.)"""
     return all(base in (object, Generic) or is_python_class(base) for base in cls.__mro__)
 
 
 def _assume(trace: Trace, kind: GuardKind, source: Source, expected: Any) -> None:
-    """Add a guard, except for what the entry holds on to itself."""
+    """Add a guard, except on an object that the entry holds on to itself."""
     if not isinstance(source, Fixed):
         trace.guard(kind, source, expected)
 
@@ -167,6 +167,7 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     transformed = trace.under_transforms and is_transformed(real)
     if _hides_itself(type(real)) or not (transformed or kind_without_fake(real) is None):
         return Opaque(real, source)
+    # A subclass with `__torch_function__`: what that does is followed by `overrides`.
     plain = has_torch_function(type(real))
     # The graph computes with plain tensors; what the class does instead has been followed.
     shown = as_plain(real) if plain else real
@@ -175,6 +176,7 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     fake = trace.world.from_real(real, traced_layout)
     trace.guard(GuardKind.TENSOR, source, tensor_spec(shown, layout))
     node = trace.graph.tensor_input(source, shown, plain, fake)
+    # Symbols that are sizes or strides of this input are read from it, if a node needs them.
     if layout is not None:
         trace.sizes.nodes.settle_sizes(fake, node)
         trace.sizes.nodes.settle_strides(fake, node)
@@ -187,8 +189,8 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
 
 
 def _wrapper(trace: Trace, real: Any, source: Source) -> Value:
-    """A tensor that is made of others, which are looked at like any others; they are no inputs of
-    the graph."""
+    """A tensor that is made of others. These are read like any others, and are no inputs of the
+    graph themselves."""
     names, context = real.__tensor_flatten__()
     if has_own_sizes(real):  # whose strides are multiples of the ragged size by constants
         ragged, values = real._ragged_idx - 1, real._values
@@ -279,6 +281,7 @@ def tensor_spec(real: torch.Tensor, layout: Layout | None) -> ExpectedTensor:
 def _sequence(trace: Trace, real: Any, source: Source) -> Value:
     _assume(trace, GuardKind.TYPE, source, type(real))
 
+    # Called when an item or the length is first needed: only then is the length guarded.
     def load() -> list[Value]:
         # Past an `__iter__` of a subclass, which is followed when the program iterates.
         items = tuple.__iter__(real) if isinstance(real, tuple) else list.__iter__(real)
@@ -329,6 +332,7 @@ def _set(trace: Trace, real: Any, source: Source) -> Value:
 
 
 def _function(trace: Trace, real: types.FunctionType, source: Source) -> Value:
+    # By code and globals: a closure that each call of its outer function makes anew still fits.
     trace.guard(GuardKind.FUNCTION, source, (real.__code__, real.__globals__))
     return FunctionValue(real.__code__, real.__globals__, real, source)
 
@@ -343,6 +347,7 @@ def _builtin_function(trace: Trace, real: Any, source: Source) -> Value:
     owner = real.__self__
     if owner is None or isinstance(owner, types.ModuleType | type):
         return _same_constant(trace, real, source)
+    # A bound method of a C object, such as `some_list.append`.
     descriptor = trace.lookup(type(owner), real.__name__)
     if not isinstance(descriptor, types.MethodDescriptorType | types.WrapperDescriptorType):
         return _same_constant(trace, real, source)

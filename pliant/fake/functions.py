@@ -28,6 +28,7 @@ def answer(record: FunctionRecord, args: tuple[Any, ...], kwargs: dict[str, Any]
     if rule is None or kwargs:
         return None
     tensors = [arg for arg in args if arg is not None]
+    # Mixed dtypes or devices: PyTorch's own promotion and errors apply.
     if not all(type(t) is Fake for t in tensors) or not _alike(tensors):
         return None
     sizes = rule(*args)

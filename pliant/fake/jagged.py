@@ -48,6 +48,7 @@ def unbind(tensor: Any, dim: int = 0) -> tuple[torch.Tensor, ...]:
     sizes, offset = list(values.size()), values.storage_offset()
     parts: list[torch.Tensor] = []
     for _ in range(int(tensor._offsets.size(0)) - 1):
+        # Unbacked: how long each part is, is in `offsets`.
         length = sizes[at] = new_size(world.env, "the length of a part")
         parts.append(values.as_strided(sizes, values.stride(), offset))
         offset = offset + length * values.stride(at)

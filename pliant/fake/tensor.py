@@ -38,6 +38,7 @@ class Fake(torch.Tensor):
     ) -> Any:
         """Answer an operator outside of `World.run`, by the world of the first fake among the
         arguments."""
+        # A wrapper made of fakes, for example: its own dispatch runs first.
         if any(kind is not cls and not issubclass(cls, kind) for kind in types):
             return NotImplemented  # a class that has more of a say
         world = _first_fake(args, kwargs)._world()

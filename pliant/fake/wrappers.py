@@ -131,6 +131,7 @@ def recipe_of(wrapper: Any) -> WrapperRecipe | None:
     """None if the context of the wrapper is not the same for every call."""
     names, context = wrapper.__tensor_flatten__()
     changing = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+    # A tensor or symbol in the context is another one in each call.
     if any(isinstance(leaf, changing) for leaf in pytree.tree_leaves(context)):
         return None
     inner = []

@@ -29,6 +29,7 @@ def jump_if(frame: Frame, ins: Instruction, condition: bool) -> None:
 
 
 def _jumps(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool) -> bool:
+    # A tensor as the condition: an assertion, else a speculation, else the branch breaks the graph.
     jumps = way_past_assertion(trace, frame, ins, value, jump_on)
     if jumps is None:
         jumps = speculated_way(trace, frame, ins, value, jump_on)

@@ -34,7 +34,8 @@ def discard(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> A
 
 
 def give_up(frame: Frame, value: Value | None) -> None:
-    """Python closes a generator when the last reference to it goes: then and not later."""
+    """Break if a generator from outside may be closed here: Python closes it when the last
+    reference goes, then and not later."""
     real = getattr(value, "real", None)
     if type(real) is not GeneratorType or real.gi_frame is None or real.gi_frame.f_lasti < 0:
         return
@@ -99,6 +100,7 @@ def load_fast_and_clear(trace: Trace, frame: Frame, ins: Instruction) -> Any:
 def store_fast(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
     give_up(frame, frame.locals.get(ins.value))
     old = frame.locals.pop(ins.value, None) if trace.suspended else None
+    # An inlined comprehension (Python 3.12) restores a variable that was unbound before it.
     if value is NULL:
         frame.locals.pop(ins.value, None)
     else:
@@ -123,6 +125,7 @@ def unbound(name: str) -> UnboundLocalError:
 
 @opcode("MAKE_CELL")
 def make_cell(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    # A parameter that an inner function uses: its argument moves into the cell.
     frame.cells[ins.value] = Cell(frame.locals.pop(ins.value, None))
 
 
@@ -296,6 +299,7 @@ def load_method(trace: Trace, frame: Frame, ins: Instruction, obj: Value) -> Any
 
 def method_entries(attribute: Value, obj: Value) -> tuple[Value, Value]:
     """What a call expects: the function and its receiver, or a callable and NULL."""
+    # Made just now, so nobody else has it: the bound method itself is never needed.
     if isinstance(attribute, BoundMethod) and attribute.source is None and attribute.obj is obj:
         return attribute.function, obj
     return plain_callee(attribute)
@@ -331,6 +335,7 @@ def make_function(trace: Trace, frame: Frame, ins: Instruction, *operands: Value
     *extras, code = operands
     function = FunctionValue(code.constant(), frame.globals)
     function.cells, function.defaults, function.kwdefaults = [], [], {}
+    # The last one is on top of the stack.
     for flag in reversed(_FUNCTION_ATTRIBUTES):
         if (ins.arg or 0) & flag:
             _FUNCTION_ATTRIBUTES[flag](trace, function, extras.pop())
@@ -396,6 +401,7 @@ def import_name(trace: Trace, frame: Frame, ins: Instruction, level: Value, name
     if not (isinstance(importer, Const) and importer.value is builtins.__import__):
         raise Break("import", ins.value)
     fullname = resolve_import(frame, ins.value, level.constant())
+    # A first import would run the module's code, during capture instead of at run time.
     module = sys.modules.get(fullname)
     if module is None:
         _refuse_missing(trace, fullname)
@@ -432,6 +438,7 @@ def resolve_import(frame: Frame, name: str, level: int) -> str:
 
 @opcode("IMPORT_FROM")
 def import_from(trace: Trace, frame: Frame, ins: Instruction, module: Value) -> Any:
+    # It may be a submodule that isn't imported yet.
     if isinstance(module, Const) and not hasattr(module.value, ins.value):
         raise Break("import", f"{module.value.__name__}.{ins.value}")
     return (module, get_attribute(trace, module, ins.value))

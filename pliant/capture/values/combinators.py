@@ -72,6 +72,7 @@ class Islice(Iterator):
         if self.iterator is None:
             return None
         stop = self.stop
+        # Skip to the next index that is wanted.
         while self.count < self.next:
             if advance(trace, self.iterator) is None:
                 self.iterator = None
@@ -135,6 +136,7 @@ class Cycle(Iterator):
         self.index = 0
 
     def advance(self, trace: Trace) -> Value | None:
+        # The first round: items are saved for the next ones.
         if self.iterator is not None:
             item = advance(trace, self.iterator)
             if item is not None:
@@ -470,6 +472,7 @@ class GroupBy(Iterator):
 
     def advance(self, trace: Trace) -> Value | None:
         self.group = None
+        # Skip what is left of the present group.
         while self.key is None or (self.target is not None and equal(trace, self.target, self.key)):
             if not self.step(trace):
                 return None
@@ -507,6 +510,7 @@ class Group(Iterator):
 
     def advance(self, trace: Trace) -> Value | None:
         parent = self.parent
+        # The `groupby` has moved on.
         if parent.group is not self:
             return None
         if parent.item is None and not parent.step(trace):

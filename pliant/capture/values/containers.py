@@ -190,6 +190,7 @@ class Sequence(Container):
         if self._items[:unchanged] == before and unchanged <= len(self._items):
             for item in self._items[unchanged:]:
                 emit.line(self._call(emit, "append", name, emit.expression(item)))
+        # Anything else: replace all items, in place.
         elif self.cls is list:
             emit.line(f"{name}[:] = {emit.sequence_of(self.items)}")
         else:
@@ -312,6 +313,7 @@ def _key_of(trace: Trace, value: Value) -> Any:
     if isinstance(value, Sequence) and value.cls is tuple:
         return tuple(_key_of(trace, item) for item in value.items)
     cls = value.python_type()
+    # Told apart by identity: at the end of the capture such keys are guarded to be distinct.
     if trace.lookup(cls, "__hash__") in (object.__hash__, torch.Tensor.__hash__):
         trace.keys.append(value)
         return ById(value)

@@ -142,6 +142,7 @@ class GeneratorValue(Value):
             if isinstance(inner, GeneratorValue):
                 inner.close(trace)
             raise Raised(exception)
+        # Other iterators are taken to have no `throw`: it is raised at the `yield from`.
         if not isinstance(inner, GeneratorValue):
             raise Raised(exception)
         item = inner.throw_in(trace, exception)
@@ -186,6 +187,8 @@ class GeneratorValue(Value):
         if self.frame.finished:
             return NONE
         try:
+            # `close` raises GeneratorExit at the yield. A generator that yields once more is in
+            # error.
             item = self.throw_in(trace, ExceptionValue(GeneratorExit, []))
         except Raised as raised:
             if issubclass(raised.value.python_type(), GeneratorExit | StopIteration):
@@ -210,6 +213,7 @@ class GeneratorValue(Value):
         does."""
         waiting = any(value is self for value in trace.suspended) and not self.running
         if waiting and not self.frame.finished and not is_referenced(trace, self):
+            # Before closing it, which may drop it again.
             trace.suspended = [value for value in trace.suspended if value is not self]
             try:
                 self.close(trace)

@@ -402,6 +402,7 @@ class CallableIterator(Iterator):
         except Raised as raised:
             if not issubclass(raised.value.python_type(), StopIteration):
                 raise
+            # A StopIteration from the function ends the iterator, as its sentinel does.
             item = self.sentinel
         if equal(trace, self.sentinel, item):
             self.function = None
@@ -446,6 +447,7 @@ class Zip(Iterator):
     def _check_ends(self, trace: Trace, place: int) -> None:
         if place:
             trace.throw(ValueError(f"zip() argument {place + 1} is shorter than {_before(place)}"))
+        # The first iterator has ended: with `strict` all others have to, too.
         for other in range(1, len(self.iterators)):
             if advance(trace, self.iterators[other]) is not None:
                 text = f"zip() argument {other + 1} is longer than {_before(other)}"

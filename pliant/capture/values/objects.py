@@ -198,6 +198,7 @@ class ExceptionValue(Instance):
         if handled is None or handled is self:
             return
         visited, last = set(), handled
+        # Walk the chain of contexts; if it leads back to this exception, cut it there.
         while isinstance(last, ExceptionValue) and id(last) not in visited:
             visited.add(id(last))
             context = last.link(trace, "__context__")
@@ -215,6 +216,7 @@ class ExceptionValue(Instance):
             return emit.constant(self.real)
         arguments = ", ".join(emit.expression(arg) for arg in self.args)
         name = emit.constant(self.cls)
+        # With constructors in C only, calling the class repeats nothing that was followed.
         makers = [base.__dict__.get(m) for base in self.cls.__mro__ for m in CONSTRUCTORS]
         if not any(isinstance(maker, FunctionType | staticmethod) for maker in makers):
             return f"{name}({arguments})"

@@ -69,6 +69,7 @@ class TensorValue(Value):
 
     def slot(self, trace: Trace, name: str) -> Value | None:
         """The value of a `__slots__` member of its class, or None where it is unset."""
+        # A wrapper that the program is making.
         if self.parts is not None:
             part: Value | None = self.parts.get(name)
             return part

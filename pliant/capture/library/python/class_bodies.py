@@ -165,6 +165,7 @@ def type_new(
     winner = _winner(trace, class_of(trace, meta), real_bases)
     real = _make(trace, winner, text, real_bases, values)
     trace.temporaries[id(real)] = ProgramClass(trace, real)
+    # The cell of `__class__`, which `super()` without arguments reads.
     if isinstance(cell, Cell):
         cell.store(trace, Const(real))
     for key, value in values.items():
@@ -401,6 +402,7 @@ def process_dataclass(
         processed = dataclasses._process_class(cls.value, *options, **named)  # type: ignore[attr-defined]
     except (TypeError, ValueError) as error:
         trace.throw(error)
+    # The decorator has added methods to the class, which earlier look-ups missed.
     for name in vars(processed):
         trace.forget_lookups(name)
     for field in processed.__dataclass_fields__.values():

@@ -100,6 +100,7 @@ def match_group(trace: Trace, exception: Value, expected: Value) -> tuple[Value,
         return rest or NONE, match or NONE
     if not test(exception):
         return exception, NONE
+    # A single exception is wrapped into a group, so that handlers of `except*` always get one.
     wrapped = exception_new(trace, Const(ExceptionGroup), Const(""), plain_tuple([exception]))
     if isinstance(exception, ExceptionValue) and isinstance(wrapped, ExceptionValue):
         wrapped.trail = exception.trail

@@ -92,6 +92,7 @@ def _group(trace: Trace, real: type, args: list[Value]) -> Value:
     classes = [trace.read(member).python_type() for member in members]
     if not classes:
         trace.throw(ValueError("second argument (exceptions) must be a non-empty sequence"))
+    # As CPython: a group of ordinary exceptions is an ExceptionGroup.
     if real is BaseExceptionGroup and all(issubclass(cls, Exception) for cls in classes):
         real = ExceptionGroup
     return ExceptionValue(real, args)
@@ -197,7 +198,7 @@ SYNTAX = ("filename", "lineno", "offset", "text", "end_lineno", "end_offset")
 
 
 def _of_syntax_error(name: str) -> Any:
-    """The second argument of a SyntaxError says where it is."""
+    """An attribute of SyntaxError: its second argument says where the error is."""
 
     def attribute(trace: Trace, obj: ExceptionValue) -> Value:
         if name in obj.slots or obj.real is not None:
@@ -270,7 +271,7 @@ def _set_suppress(trace: Trace, obj: ExceptionValue, value: Value) -> None:
 
 
 def _set_traceback(trace: Trace, obj: ExceptionValue, value: Value) -> None:
-    """Only of a traceback that was made during capture it is known what it holds."""
+    """Set `__traceback__`. Only tracebacks made during capture are known."""
     if isinstance(value, Traceback):
         obj.trail = value
     elif isinstance(value, Const) and value.value is None and obj.real is None:
@@ -291,7 +292,7 @@ SET[ExceptionValue] = set_exception_attribute
 
 @function(sys.exc_info)
 def exc_info(trace: Trace) -> Value:
-    """The exception being handled, in this frame or one that called it."""
+    """`sys.exc_info()`: the exception being handled, in this frame or one that called it."""
     handled = current_exception(trace)
     if handled is None:
         trace.nothing_handled()

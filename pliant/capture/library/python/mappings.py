@@ -62,7 +62,7 @@ register_repr(defaultdict)
 
 
 def present(trace: Trace, self: Mapping, key: Any) -> Value | None:
-    """The value at `key`, assuming that the key is there; or None, assuming that it is not."""
+    """The value at `key`, guarding that the key exists; or None, guarding that it doesn't."""
     unread = self.backing is not None and key not in self.written
     value = self.get(trace, key)
     if unread and value is not None:
@@ -78,6 +78,7 @@ def dict_getitem(trace: Trace, self: Mapping, key: Value) -> Value:
     value = self.get(trace, key_of(trace, key))
     if value is not None:
         return value
+    # A plain dictionary has no `__missing__`.
     if self.cls is not dict:
         default = call_special(trace, self, "__missing__", key)
         if default is not None:
@@ -170,7 +171,7 @@ def dict_ne(trace: Trace, self: Mapping, other: Value) -> Value:
 
 @method(OrderedDict, "__eq__")
 def ordered_eq(trace: Trace, self: Mapping, other: Value) -> Value:
-    """Between two ordered dictionaries the order counts too."""
+    """Equality of ordered dictionaries, for which the order counts too."""
     other = trace.read(other)
     result = dict_eq(trace, self, other)
     if result is TRUE and isinstance(other, Mapping) and is_a(other, OrderedDict):
@@ -273,6 +274,7 @@ def ordered_move_to_end(trace: Trace, self: Mapping, key: Value, last: Value = T
     items = self.read_all(trace)
     if real_key not in items:
         raise missing_key(key)
+    # To the front is all others, in order, to the end.
     moved = [real_key] if truth(trace, last) else [real_key, *(k for k in items if k != real_key)]
     for name in moved:  # what is taken out and put back comes last
         self.store(trace, name, None)
@@ -301,6 +303,7 @@ def merge(trace: Trace, self: Mapping, other: Value) -> None:
     if isinstance(other, Mapping) and _iterates_plainly(trace, other):
         for key, value in other.read_all(trace).items():
             _put(trace, self, None, key, value)
+    # Any object with `keys` is taken for a mapping, as in CPython.
     elif not isinstance(other, Sequence) and has_attribute(trace, other, "keys"):
         keys = iterate(trace, call(trace, get_attribute(trace, other, "keys"), []))
         while (next_key := advance(trace, keys)) is not None:
@@ -311,7 +314,8 @@ def merge(trace: Trace, self: Mapping, other: Value) -> None:
 
 
 def _iterates_plainly(trace: Trace, other: Mapping) -> bool:
-    """Is what `other` holds what its methods say? A subclass can say otherwise."""
+    """Whether C code reads the items of `other` without asking its methods, which a subclass may
+    override."""
     if trace.lookup(other.cls, "__iter__") not in FAST_ITERATION:
         return False
     if not issubclass(other.cls, OrderedDict):
@@ -320,7 +324,7 @@ def _iterates_plainly(trace: Trace, other: Mapping) -> bool:
 
 
 def _put(trace: Trace, self: Mapping, key: Value | None, real_key: Any, value: Value) -> None:
-    """Store an item; an OrderedDict asks a `__setitem__` that its subclass defines."""
+    """Store an item. For a subclass of OrderedDict that means calling its `__setitem__`."""
     if issubclass(self.cls, OrderedDict) and self.cls is not OrderedDict:
         set_item(trace, self, value_of_key(real_key) if key is None else key, value)
     else:

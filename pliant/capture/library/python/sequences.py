@@ -92,7 +92,7 @@ def as_index(trace: Trace, value: Value, problem: str = NO_INDEX) -> int:
 
 
 def as_slice(trace: Trace, value: Value) -> slice | None:
-    """The slice that `value` is, if it is one."""
+    """The slice that `value` is, or None."""
     if isinstance(value, SliceValue):
         parts = [trace.read(part) for part in value.parts]
         problem = "slice indices must be integers or None or have an __index__ method"
@@ -101,7 +101,7 @@ def as_slice(trace: Trace, value: Value) -> slice | None:
 
 
 def run_real(trace: Trace, action: Callable[..., Any], *args: Any) -> Any:
-    """Run C code on the items; what it raises is raised in the captured program."""
+    """Run C code on the items. What it raises is raised in the captured program."""
     try:
         return action(*args)
     except (TypeError, ValueError, IndexError) as error:
@@ -162,6 +162,7 @@ def count_equal(trace: Trace, items: list[Value], target: Value) -> Value:
 
 def compare_items(trace: Trace, symbol: str, left: list[Value], right: list[Value]) -> Value:
     """Compare by the first items that differ, then by length."""
+    # Then no item is compared, as in CPython's comparison of lists.
     if symbol in ("==", "!=") and len(left) != len(right):
         return boolean(symbol == "!=")
     for item, other in zip(left, right, strict=False):
@@ -192,7 +193,7 @@ def register_comparisons(cls: type) -> None:
 
 
 def has_own_operator(trace: Trace, value: Value, name: str) -> bool:
-    """Does the class of the right operand define the reflected operator in Python?"""
+    """Whether the class of the right operand defines the reflected operator in Python."""
     return has_python_method(trace, value.python_type(), name)
 
 
@@ -200,7 +201,8 @@ LONGEST = 1 << 24  # items that a capture makes values of
 
 
 def times(trace: Trace, self: Value, count: Value) -> int | None:
-    """The factor of a repetition, or None where the other operand shall have a say."""
+    """The factor of a repetition, or None if the other operand's class has a `__rmul__` in
+    Python."""
     count = trace.read(count)
     if has_own_operator(trace, count, "__rmul__"):
         return None
@@ -318,7 +320,7 @@ def tuple_getitem(trace: Trace, self: Value, key: Value) -> Value:
 
 
 def _get_constant(trace: Trace, self: Value, key: Value) -> Value:
-    """An item or a part of a constant, where the key is an object that gives a number."""
+    """An item or slice of a constant, for a key that is an object with `__index__`."""
     key = trace.read(key)
     selection = as_slice(trace, key)
     cls = next(cls for cls in _KEYS if is_a(self, cls))
@@ -445,6 +447,7 @@ def list_extend(trace: Trace, self: Sequence, iterable: Value) -> Value:
             self.append(trace, item)
         return NONE
     iterator = iterate(trace, iterable)
+    # One by one: an iterator of the program may look at the list meanwhile.
     while (following := advance(trace, iterator)) is not None:
         self.append(trace, following)
     return NONE
@@ -525,6 +528,7 @@ def list_setitem(trace: Trace, self: Sequence, key: Value, value: Value) -> Valu
         trace.mutate(self)
         self.items[index] = value
         return NONE
+    # Before `mutate`: an error must leave the list as it is.
     items = _assignable(trace, selection, value)
     trace.mutate(self)
     run_real(trace, operator.setitem, self.items, selection, items)
@@ -587,6 +591,7 @@ def sorted_items(trace: Trace, items: list[Value], key: Value, reverse: Value) -
     read = [trace.read(item) for item in keys]
     real = [known_key(item) for item in read]
     marks: list[Any] = read
+    # Real objects where possible: comparing values one by one is slow.
     if all(constant for constant, _ in real):
         marks = [mark for _, mark in real]
     else:
@@ -601,7 +606,7 @@ def _sorted_indices(marks: list[Any], backwards: bool) -> list[int]:
 
 
 def known_key(value: Value) -> tuple[bool, Any]:
-    """Can `value` be compared for real, and the object with which to do so."""
+    """Whether `value` can be compared by Python itself, and the object to compare."""
     if isinstance(value, Number) or has_number(value):
         return False, None
     try:

@@ -204,6 +204,7 @@ def item_at(trace: Trace, items: list[Value], index: Number) -> Value | None:
         trace.sizes.emit_checks()
     place = exprs.mod(position, integer(len(items)))
     result = numbers[-1]
+    # A chain of choices: items[0] if place == 0 else items[1] if place == 1 else ...
     for k in reversed(range(len(items) - 1)):
         result = choose(conds.eq(place, k), numbers[k], result)
     return from_expression(trace, result)
@@ -326,6 +327,7 @@ def _differ(a: Cond, b: Cond) -> Cond:
 def _comparing(compare: Build) -> Build:
     def build(operation: SymbolicOperation, a: AnyExpr, b: AnyExpr) -> Any:
         x, y = _number(a), _number(b)
+        # An integer with a float.
         if _whole(x) is not _whole(y):
             x, y = _nearest(compare, x, y), _nearest(_MIRRORED[compare], y, x)
         return compare(x, y)

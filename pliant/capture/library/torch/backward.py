@@ -63,6 +63,7 @@ def history_of(trace: Trace, roots: list[TensorValue]) -> History:
     for root in roots:
         if root.fake.grad_fn is None and root.fake.requires_grad:
             _add_leaf(trace, history, root.fake)
+    # Depth-first, with an explicit stack: a history is as long as the program.
     while reached:
         node = reached.pop()
         if node is None or node in visited:
@@ -156,11 +157,13 @@ def backward(
     if not all(leaf in history.leaves for leaf in leaves):
         raise Break("tensor-method", f"{NAME} into a tensor that is no leaf")
     creates = bool(trace.read(create_graph).constant())
+    # The program's own backward functions run during `backward`: they may only compute.
     follow_functions(trace, history, creates)
     assume_leaves(trace, history.leaves)
     _assume_no_hooks(trace, history.leaves)
     arguments = [tensors, grad_tensors, retain_graph, create_graph, NONE, inputs]
     pairs = [convert(trace, value, NAME) for value in arguments]
+    # Before the run on fakes, which adds to these gradients.
     before = [_settle(trace, leaf) for leaf in leaves]
     result = run_on_fakes(trace, NAME, _backward_beside, [before, *(p[1] for p in pairs)], {})
     about_to_write(trace, torch.autograd.backward, result.mutated)

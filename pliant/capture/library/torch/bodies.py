@@ -83,6 +83,7 @@ def follow_body(
         # Such a number would exist only inside the body.
         if _unknown_numbers(trace, symbols_before):
             raise Break("data-dependent", f"{name} of a function that reads data")
+        # The result as nodes: what the body's module returns.
         output, _ = convert(trace, result, name)
     except Raised as raised:
         _give_up(trace, mark)
@@ -181,6 +182,7 @@ def _with_results(trace: Trace, value: Value, output: Any, results: dict[fx.Node
     """`value` with what the operation gave in the place of what was followed."""
     if isinstance(output, fx.Node):
         return results.get(output, value)
+    # Nothing in it was computed by the body, so it stays the object it is.
     if results.keys().isdisjoint(_nodes_in(output)):
         return value
     value = trace.read(value)

@@ -140,6 +140,7 @@ def call_autograd_function(
     cls = trace.read(args[0]).constant()
     forward_args = args[1:]
     step = trace.frames[-1].step
+    # An earlier attempt has found that it can't be a node.
     if trace.break_at.get(step) is INLINE:
         forward = get_attribute(trace, Const(cls), "forward")
         keywords = Mapping(dict, dict(kwargs))

@@ -54,6 +54,7 @@ class _Search:
             if id(obj) in visited:
                 continue
             visited[id(obj)] = obj
+            # Giving up counts as reached: then the graph ends, which is always right.
             self.reached = id(obj) in self.written or len(visited) > LIMIT
             self.look_into(obj)
         return self.reached
