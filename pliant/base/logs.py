@@ -131,7 +131,7 @@ def _kernel_failed(event: events.KernelFailed, details: bool) -> str:
 
 
 def _exception_text(error: BaseException, details: bool) -> str:
-    """With details the whole traceback, else where in pliant it was raised, and its message."""
+    """The whole traceback with `details`, otherwise class and message."""
     if details:
         return logging.Formatter().formatException((type(error), error, error.__traceback__))
     return f"{type(error).__name__}: {error}"
@@ -395,7 +395,7 @@ def from_text(text: str) -> dict[str, bool | int]:
 
 
 def _levels(channels: Mapping[str, bool | int], giver: str) -> dict[str, int]:
-    """The level of each channel that is on. `all` comes first, whatever its place."""
+    """The level of each channel that is on. `all` is applied first, whatever its place."""
     names = {"all", *CHANNELS}
     levels: dict[str, int] = {}
     for name in sorted(channels, key=lambda name: name != "all"):

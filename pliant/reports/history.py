@@ -20,7 +20,8 @@ Compilation = dict[str, Any]
 
 
 def history(records: Iterable[Record]) -> dict[str, Any]:
-    """Everything a report shows, as a value of JSON."""
+    """Everything that a report shows, as a value of JSON: functions with their compilations, calls
+    and processes. Times count from the first event."""
     order = _History()
     ordered = sorted(records, key=lambda record: record["time"])
     for record in ordered:
@@ -115,7 +116,7 @@ class _History:
         self._open[place] = self._latest[_forward_name(record)] = compilation
 
     def _compiled(self, record: Record) -> Compilation | None:
-        """The compilation that a record names."""
+        """The compilation that a record names, or None."""
         function = self.functions.get(_written(record), {"compilations": []})
         for compilation in reversed(function["compilations"]):
             key = compilation["name"], compilation["index"], compilation["process"]
@@ -166,7 +167,7 @@ class _History:
         self._note(record, compilation)
 
     def _note(self, record: Record, compilation: Compilation | None) -> None:
-        """What is shown at a line of the source."""
+        """Note what is shown at a line of the function's source."""
         if compilation is None:
             return
         function = self._owners[compilation["id"]]
@@ -193,13 +194,15 @@ def _linked(position: dict[str, Any]) -> str:
 
 
 def _written(record: Record) -> tuple[str, str]:
-    """The function that the user wrote: what goes on after a break is part of it."""
+    """The file and name of the function in the user's source. A resume function is part of the
+    function it continues."""
     position = record["position"] or {"file": "", "function": ""}
     return position["file"], position["function"] or record["function"]
 
 
 def _forward_name(record: Record) -> str:
-    """The function that a record is about, also if it is about its backward."""
+    """The name of the function that a record is about. The backward of a function counts as that
+    function."""
     name: str = record["function"].removesuffix(" backward")
     return name
 

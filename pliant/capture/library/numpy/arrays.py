@@ -1,8 +1,12 @@
 """NumPy on arrays: nodes of the graph that call NumPy itself, so that the numbers are its own.
 
 The one idea: the kind of array that a function gives follows from the kinds of its arguments, so
-the function is tried on arrays made up for the purpose. Where it follows from their contents
-(`nonzero`, a mask as an index), NumPy is left to Python.
+the function is tried on arrays made up for the purpose (examples). Where it follows from their
+contents (`nonzero`, a mask as an index), NumPy is left to Python.
+
+    a = x.numpy()              node: x.numpy(); example: an array of this shape and dtype
+    b = numpy.cumsum(a, 0)     tried on the example; node: numpy.cumsum(a, 0)
+    a[a > 0]                   a graph break
 """
 
 from __future__ import annotations
@@ -123,7 +127,7 @@ VIEWS = ("T", "mT", "real", "imag")
 
 @dataclass(frozen=True, slots=True)
 class ArrayKind:
-    """Of an array: its type, shape and layout."""
+    """The predicate that an array has this type, shape and layout."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -151,8 +155,8 @@ def _array_from_outside(trace: Trace, real: Any, source: Source) -> Value:
 
 
 def _number_from_outside(trace: Trace, real: Any, source: Source) -> Value:
-    """A number that has changed between calls is an input of the graph. What needs the number
-    itself makes a constant of it."""
+    """A NumPy number: an input of the graph if it has changed between calls, otherwise a constant.
+    Code that needs the number itself makes a constant of it."""
     if isinstance(source, Fixed) or not trace.inputs.varies(real.item(), source):
         return number_from_outside(trace, real, source)
     trace.guard(GuardKind.TYPE, source, type(real))
@@ -168,7 +172,7 @@ def _number_from_outside(trace: Trace, real: Any, source: Source) -> Value:
 
 
 def _drawn_array(trace: Trace, source: Source, example: Any) -> Value:
-    """One that residual code has drawn at random."""
+    """An array that residual code has drawn at random."""
     kind = checked(example_array(example))
     return ArrayValue(trace.graph.input(source, example), kind, source)
 
@@ -185,8 +189,8 @@ def record_array(
     writes: bool = False,
     any_number: bool = False,
 ) -> Value:
-    """A node that calls NumPy. `function` is tried on examples. `any_number`: what it gives does
-    not depend on which number it is given."""
+    """A node that calls NumPy. `function` is run on examples. `any_number` says that the kind of
+    the result does not depend on which numbers it is given."""
     name = target if isinstance(target, str) else f"numpy.{getattr(target, '__name__', target)}"
     sizes = None if writes else shapes.sizes_of_result(trace, target, args, kwargs)
     pairs = [_both(trace, arg, name, any_number, sizes is not None) for arg in args]
@@ -199,6 +203,7 @@ def record_array(
         return Const(result)
     if writes:
         about_to_write(trace, function, ())
+        # Writes to arrays are not tracked, so they can't be undone.
         trace.graph_effects.other = True
         trace.changes += 1
     nodes = {key: pair[0] for key, pair in named.items()}
@@ -214,7 +219,8 @@ def record_array(
 
 
 def _specialise_all(trace: Trace, values: list[Value]) -> Callable[[], None] | None:
-    """What makes constants of all numbers among the values; None if one is not known."""
+    """A function that makes constants of all numbers among the values; None if one of the values
+    isn't known."""
     steps: list[Callable[[], None]] = []
     for value in map(trace.read, values):
         if isinstance(value, Sequence):
@@ -248,7 +254,8 @@ def _try(name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[
 def _both(
     trace: Trace, value: Value, name: str, any_number: bool = False, any_size: bool = False
 ) -> tuple[Any, Any]:
-    """An argument for the graph, and for the trial. `any_size`: the trial is about the type."""
+    """An argument for the node and for the trial. With `any_size` the trial is about the type
+    only."""
     value = trace.read(value)
     if any_size and isinstance(value, ShapedArray):
         return value.node, value.small()
@@ -333,7 +340,7 @@ def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[.
 
 
 def _with_constants(trace: Trace, value: Value) -> Value:
-    """The same, with constants for the numbers of NumPy's that can be."""
+    """The value with NumPy's numbers in it made constants, where they are known."""
     value = trace.read(value)
     if type(value) is Sequence and value.cls in (list, tuple):
         return Sequence(value.cls, [_with_constants(trace, item) for item in value.items])
@@ -342,7 +349,7 @@ def _with_constants(trace: Trace, value: Value) -> Value:
 
 
 def _with_plain_numbers(trace: Trace, value: Value) -> Value:
-    """The same, with Python's numbers for those of NumPy's."""
+    """The value with Python's numbers in place of NumPy's."""
     value = trace.read(value)
     if type(value) is Sequence and value.cls in (list, tuple):
         return Sequence(value.cls, [_with_plain_numbers(trace, item) for item in value.items])
@@ -492,7 +499,8 @@ def _get_item(trace: Trace, array: Value, key: Value) -> Value:
 
 
 def _get_at_zero(array: Any, key: Any) -> Any:
-    """Indices among the examples are 1, which may be too much."""
+    """`array[key]` on examples, with each index replaced by 0: examples hold ones, which may be out
+    of range."""
     parts = key if isinstance(key, tuple) else (key,)
     safe = tuple(p * 0 if isinstance(p, numpy.ndarray | numpy.integer) else p for p in parts)
     return array[safe if isinstance(key, tuple) else safe[0]]
@@ -535,7 +543,7 @@ PLAIN_OF: dict[Any, Callable[..., Any]] = {
 
 
 def tensor_numpy(trace: Trace, tensor: TensorValue, *, force: Value | None = None) -> Value:
-    """`tensor.numpy()` shares its memory."""
+    """`tensor.numpy()`: the array shares the memory of the tensor."""
     fake = tensor.fake
     if force is not None or fake.requires_grad or fake.device.type != "cpu" or fake.is_conj():
         raise Break("tensor-method", "Tensor.numpy")
@@ -554,7 +562,7 @@ def tensor_numpy(trace: Trace, tensor: TensorValue, *, force: Value | None = Non
 
 
 def _convert_number(trace: Trace, value: ArrayValue, name: str) -> tuple[Any, Any]:
-    """An argument of PyTorch's, which takes a number of NumPy's for a plain one."""
+    """A NumPy number as an argument of PyTorch, which takes it for a plain one."""
     if _is_array(value):
         raise Break("operation-argument", f"{name} on an array")
     if value.example.dtype.kind not in "iuf" or not takes_any_number(name):
@@ -606,7 +614,7 @@ def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None)
 
 
 def _has_number(trace: Trace, value: Value) -> bool:
-    """Whether there are numbers of NumPy's, whose type a tensor of them has."""
+    """Whether there are NumPy numbers in the value: a tensor made of them has their type."""
     value = trace.read(value)
     if isinstance(value, Sequence):
         return any(_has_number(trace, item) for item in value.items)

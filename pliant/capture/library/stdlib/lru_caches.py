@@ -7,6 +7,13 @@ numbers that are symbols the function is followed, if its result depends on noth
 with tensors is one node of the graph, which asks the cache when it runs. Of an object that the
 program has just made, and keeps to itself, no cache knows anything: the function is followed, and
 the cache is not told. Any other call is a graph break.
+
+With `@functools.cache def table(n): …` from outside:
+
+    table(3)             `_recall`: the object in the cache, with a guard that it is still there
+    table(x.shape[0])    `_follow`, if the size is symbolic
+    table(x)             `_ask_when_run`: a node
+    table(Key())         `_call_on_fresh`
 """
 
 from __future__ import annotations
@@ -51,7 +58,8 @@ if TYPE_CHECKING:
 
 
 class CachedFunction(Value):
-    """A function under `lru_cache`. One made during the capture has its cache here."""
+    """A function under `lru_cache`. One that the program has made during the capture has its cache
+    here, as `results`."""
 
     __slots__ = ("attributes", "calls", "function", "hits", "misses", "options", "real", "results")
 
@@ -126,8 +134,8 @@ def _refused(target: CachedFunction) -> Break:
 
 
 class Recall:
-    """Makes the call that residual code owes to a cache. The first one may have been made by the
-    capture already."""
+    """Makes the call that residual code owes to a cache, so that its counts and order are right.
+    The first time the capture may have made it already."""
 
     __slots__ = ("cached", "made_by_capture")
 
@@ -148,7 +156,8 @@ class Recall:
 def _recall(
     trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """What the cache has, or gives."""
+    """The result of a call with known arguments: what the cache has, or what the function returns
+    now."""
     cached = target.real
     try:
         real_args = tuple([_cache_key(trace, arg) for arg in args])
@@ -182,7 +191,8 @@ def _recall(
 
 
 def _is_fresh(trace: Trace, value: Value) -> bool:
-    """Whether the capture has made this object, which is equal to itself only."""
+    """Whether the capture has made this object, and it is equal to itself only: no cache can have
+    it as a key."""
     if type(value) is not Instance or value.source is not None or value.real is not None:
         return False
     return trace.lookup(value.cls, "__hash__") is object.__hash__
@@ -191,8 +201,9 @@ def _is_fresh(trace: Trace, value: Value) -> bool:
 def _call_on_fresh(
     trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """What the cache would remember of such an object nobody else can ask for, unless it leaves the
-    compiled function: then the graph ends before this call."""
+    """Follow a call on objects that the program has just made. Nobody else can ask the cache for
+    its result, unless such an object leaves the compiled function: then the graph ends before this
+    call."""
     maxsize, typed = (target.real.cache_parameters()[name] for name in ("maxsize", "typed"))
     if caches.is_full(target.real) or (maxsize is not None and target.calls > maxsize):
         raise _refused(target)
@@ -219,8 +230,8 @@ def _cache_key(trace: Trace, arg: Value) -> Any:
 def _follow(
     trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """A function of numbers that depends on nothing but them gives the same whether it is run or
-    remembered."""
+    """Follow a function of symbolic numbers. Its result must depend on nothing else, so that it
+    makes no difference whether the cache has it."""
     changes, guards = trace.changes, len(trace.guards)
     result = trace.read(call(trace, target.function, args, kwargs))
     plain_result = isinstance(result, Const) and type(result.value) in PLAIN
@@ -235,8 +246,8 @@ def _follow(
 def _ask_when_run(
     trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """A node that calls the function. What it gives, other than data, must not depend on anything
-    but the arguments: the cache may have it from another time."""
+    """A node that calls the function, for arguments with tensors. What it returns besides data must
+    depend on the arguments alone: the cache may have it from another time."""
     key = _key_of_values(trace, args, kwargs)
     if key in target.results:
         _record_call(trace, target, args, kwargs)  # it is counted
@@ -273,8 +284,8 @@ def _record_call(
 
 
 class AsksCache:
-    """The function as a graph calls it: with real tensors only. A backend that tries it out on
-    fakes would fill the cache with them."""
+    """The cached function as a graph calls it. It refuses fakes: a backend that runs the graph on
+    them would fill the cache with fakes."""
 
     def __init__(self, cached: Any) -> None:
         functools.update_wrapper(self, cached)
@@ -287,13 +298,15 @@ class AsksCache:
 
 
 def _says_what_is_called(guard: Guard) -> bool:
-    """Nothing that a program changes: the function with its defaults, and modules."""
+    """Whether the guard only says which code is called: functions with their defaults, and
+    modules."""
     own = isinstance(guard.source, Attr) and guard.source.name in ("__defaults__", "__kwdefaults__")
     return guard.routine or own or isinstance(guard.expected, types.ModuleType)
 
 
 def _key_of_values(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    """Tensors are told apart by identity, and their values live as long as the capture."""
+    """A key for a call: constants by value, everything else by the identity of its value, which
+    lives as long as the capture."""
     values = [trace.read(value) for value in (*args, *kwargs.values())]
     parts = [
         (type(v.value), v.value) if isinstance(v, Const) and type(v.value) in PLAIN else id(v)
@@ -303,8 +316,8 @@ def _key_of_values(trace: Trace, args: list[Value], kwargs: dict[str, Value]) ->
 
 
 def _sees_a_write(trace: Trace, function: Any, visited: set[Any]) -> bool:
-    """Whether a function names an object with a write to be replayed, itself or through the
-    functions it names."""
+    """Whether a function names an object with a write still to be replayed, itself or through
+    functions that it names."""
     function = inspect.unwrap(function)
     code = getattr(function, "__code__", None)
     if code is None or code in visited or not (trace.effects or trace.writes_tensors):
@@ -332,7 +345,8 @@ HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def _reaches_a_write(trace: Trace, objects: list[Any]) -> bool:
-    """Whether a write to be replayed could be seen through objects that a function is given."""
+    """Whether a write still to be replayed could be seen through the objects that a function is
+    given: a search of everything reachable from them."""
     if trace.class_writes:
         return True
     written = {id(real) for real in written_objects(trace) if real is not None}
@@ -344,6 +358,7 @@ def _reaches_a_write(trace: Trace, objects: list[Any]) -> bool:
         if id(real) in seen or isinstance(real, SHARED):
             continue
         seen.add(id(real))
+        # Any tensor may share memory with one that the graph writes to.
         changed = trace.writes_tensors and isinstance(real, torch.Tensor)
         if id(real) in written or changed or len(seen) > MOST_REACHED:
             return True
@@ -363,8 +378,8 @@ WRITES_GLOBAL = opcodes_with(Role.WRITES_GLOBAL)
 
 
 def _writes(cached: Any, to_objects: bool) -> bool:
-    """Whether the code of a function writes to variables around it, or, where it is given objects,
-    to attributes and items: then it can't be run ahead of its time."""
+    """Whether a function writes to variables around it or, if it is given objects, to attributes
+    and items. Then it can't be called ahead of its time."""
     code = getattr(inspect.unwrap(cached), "__code__", None)
     if code is None:
         return False
@@ -394,6 +409,7 @@ def _call_own(
         result = call(trace, target.function, args, kwargs)
     if maxsize is None or maxsize > 0:
         target.results[key] = result
+    # Least recently used first: dictionaries keep the order of insertion.
     if maxsize is not None and len(target.results) > max(maxsize, 0):
         del target.results[next(iter(target.results))]
     return result
