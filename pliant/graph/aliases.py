@@ -1,8 +1,14 @@
 """Alias tracking: which value of the functional graph a fake tensor stands for.
 
-The one idea: every fake tensor is a chain of views of some memory. Memory has a value, and a write
-gives it another one. A view that is older than the last write is replayed on the new value when it
-is next read.
+The one idea: every fake tensor is a chain of views of some memory, its base. A base has a value,
+and a write gives it another one. A view that is older than the last write is replayed on the new
+value when it is next read:
+
+    y = x * 2         t1 = mul(x, 2)           base of y: value t1, version 0
+    row = y[0:1]      t2 = slice(t1, 0, 0, 1)  row: view of y, value t2, version 0
+    y.add_(1)         t3 = add(t1, 1)
+                      t4 = stored(t3)          base of y: value t4, version 1
+    return row        t5 = slice(t4, 0, 0, 1)  row is out of date: replayed, value t5, version 1
 """
 
 from __future__ import annotations
@@ -50,12 +56,13 @@ MOST_DIMS: Final = 64  # some of PyTorch's kernels refuse more
 
 
 class NotFunctionalized(Exception):
-    """The graph has something in it that has no functional form here: it runs as it is."""
+    """Raised for a graph that has no functional form here; PyTorch runs the captured graph."""
 
 
 @dataclass(slots=True, eq=False)
 class Base:
-    """Memory: its value now. `version` counts the writes."""
+    """Memory that tensors are views of. `value` is its current value, `input` the number of the
+    input that it is, if it is one, `version` how often it has been written to."""
 
     value: Tensor
     input: int | None = None
@@ -66,8 +73,8 @@ class Base:
 
 @dataclass(slots=True, eq=False)
 class TensorAlias:
-    """What a fake stands for: a base, or a view (`op` with `args`, the result at `position`) of
-    another alias. `value` is right as long as `version` is that of the base."""
+    """What a fake stands for: all of a base, or a view (the result at `position` of `op` with
+    `args`) of the alias `parent`. `value` is current as long as `version` is that of the base."""
 
     base: Base
     value: Tensor
@@ -102,13 +109,14 @@ class AliasWorld(World):
     def check(
         self, condition: Cond, text: str, name: str = "pliant.suppose", function: Any = suppose
     ) -> None:
-        """Have it tested when the code runs."""
+        """Record a test of `condition` that raises `text` when the code runs. Its symbols have to
+        be known at this point of the graph."""
         if not self.known.issuperset(map(held_as, condition.symbols)):
             raise NotFunctionalized(f"{condition} is asked too early")
         self.function.nodes.append(Node(name, function, (condition, text), {}, effect=True))
 
     def inputs_know(self, symbols: Iterable[Any]) -> bool:
-        """Whether these can be read from the inputs."""
+        """Whether the values of all these symbols can be read from the inputs."""
         return self.from_inputs.issuperset(map(held_as, symbols))
 
     def forget(self) -> None:
@@ -162,7 +170,7 @@ class AliasWorld(World):
         return entry[1]
 
     def chain(self, fake: Fake) -> list[TensorAlias]:
-        """The base, and the views on the way from there."""
+        """The aliases from the base to `fake`, in this order."""
         alias = self.alias(fake)
         chain = [alias]
         while alias.parent is not None:
@@ -171,6 +179,8 @@ class AliasWorld(World):
         return chain[::-1]
 
     def count_of(self, mask: Fake) -> Any:
+        """How many elements of `mask` are true, as an unbacked symbol: the same one for the same
+        elements of the same memory, until that is written to."""
         if id(mask) not in self._aliases:  # made inside of a call that is recorded as a whole
             return places_in(self.env, mask)
         base = self.alias(mask).base
@@ -181,11 +191,12 @@ class AliasWorld(World):
         return self._items[place]
 
     def root(self, fake: Fake) -> Fake:
-        """The tensor that it is a view of in the end."""
+        """The fake at the base of the chain of views."""
         return self._fakes[self.chain(fake)[0]]
 
     def value(self, alias: TensorAlias) -> Tensor:
-        """The tensor as it is now."""
+        """The current value of `alias`, which is replayed if its base was written to since. The
+        recursion is as deep as the chain of views, and brings all of it up to date."""
         if alias.version == alias.base.version:
             return alias.value
         # Written to since: a view is made again, of the value that the memory has now. This is done
@@ -203,7 +214,8 @@ class AliasWorld(World):
         return alias.value
 
     def _view_node(self, alias: TensorAlias, parent: Tensor, result: Tensor) -> None:
-        """One result of a view, as a node of its own."""
+        """Record one result of a view operator as a node. `unbind` is as many nodes as results, so
+        that a result that isn't read is dead code."""
         assert alias.op is not None
         args = (parent, *alias.args[1:])
         node = Node(alias.op.name, alias.op.func, args, alias.kwargs or {}, (result,), view=True)
@@ -218,7 +230,7 @@ class AliasWorld(World):
     def _lifted(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments in which real tensors are constants of the program."""
+        """The arguments, with fakes in place of real tensors, which become constants."""
         # PyTorch puts a number into a tensor (`x * 2`), and shows it as a number again. Transforms
         # convert it before they use it: there the operator needs the tensor.
         wrapped = WRAPPED.get(type(args[0])) if args else None
@@ -272,6 +284,7 @@ class AliasWorld(World):
 
     @contextmanager
     def quietly(self) -> Any:
+        """Operators that run inside are not recorded: only their metadata is wanted."""
         self._quiet += 1
         try:
             yield
@@ -279,7 +292,8 @@ class AliasWorld(World):
             self._quiet -= 1
 
     def recorded(self, value: Any) -> Any:
-        """An argument as the node has it: values for fakes, expressions for symbolic numbers."""
+        """An argument as nodes hold it: the current values of fakes, expressions for symbolic
+        numbers, and `Scalar` for a number that PyTorch wrapped in a tensor."""
         if type(value) is Fake:
             return self.value(self.alias(value))
         if isinstance(value, torch.Tensor):
@@ -307,8 +321,9 @@ class AliasWorld(World):
     def record_call(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Node:
-        """A functional call; the fakes in its result become its values."""
-        # Dead code elimination keeps calls that act.
+        """Record a functional call. Each fake in `result` becomes a new value."""
+        # Dead code elimination keeps calls that act: random draws, which advance the generator,
+        # and operators such as `_assert_async`.
         acts = not op.func._schema.returns  # it is there to raise an error
         acts = acts or (op.draws is not None and op.draws(args, kwargs))
         positional, named = self.recorded_arguments(args, kwargs)
@@ -331,7 +346,7 @@ class AliasWorld(World):
         return True
 
     def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
-        """A call that makes what these fakes stand for."""
+        """Append `node`, whose results are the values of `fakes`."""
         results: list[Tensor] = []
         for fake in fakes:
             value = self.tensor(fake, node)
@@ -350,8 +365,8 @@ class AliasWorld(World):
         for at, tensor in enumerate(results):
             for measure, numbers in (("size", tensor.sizes), ("stride", tensor.strides)):
                 for dim, number in enumerate(numbers):
-                    # A size of a result of its own, as that of `nonzero`: the launcher reads it off
-                    # the tensor.
+                    # The size of a result that depends on data, such as that of `nonzero`: the
+                    # launcher reads it off the tensor.
                     if number.op == "symbol" and number not in self.known:
                         self.known.add(number)
                         yield UnbackedSymbol(number, measure, at, dim)
@@ -359,8 +374,9 @@ class AliasWorld(World):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Defined:
-    """An operator some of whose results are undefined (a gradient that nobody wants), and some
-    maybe numbers that are known: it returns the tensors, which are at these places."""
+    """An operator some of whose results are no tensors: undefined (a gradient that isn't wanted),
+    or numbers, which are known already. Calling it returns the tensors alone, those at `places`.
+    `names` are of the last arguments, which are passed by keyword."""
 
     func: Any
     names: tuple[str, ...]
@@ -375,11 +391,12 @@ class Defined:
 
 
 def _has_memory(item: Any) -> bool:
+    """Whether a result is a tensor, or a list of them."""
     return type(item) is Fake or isinstance(item, list | tuple)
 
 
 def results_in(result: Any) -> list[Fake]:
-    """The fakes in a structure, in order."""
+    """The fakes in a (nested) list or tuple, in order."""
     if type(result) is Fake:
         return [result]
     if isinstance(result, (list, tuple)):

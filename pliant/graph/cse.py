@@ -23,7 +23,7 @@ CUSTOM_UNLESS: Final = frozenset(("aten", "prims"))
 
 
 def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
-    """Drop the calls whose results others have computed before."""
+    """Drop each call whose results an earlier call has computed, in one pass over the nodes."""
     # Two results of the program are two tensors, even where they hold the same numbers.
     apart = set(returned_tensors(function.outputs))
     # These end up in the caller's memory.
@@ -66,6 +66,7 @@ def _replace_in_put(put: MemoryWrite, instead: dict[Tensor, Tensor]) -> None:
 
 
 def _key(node: Node) -> Any:
+    """Equal for two nodes that compute the same value, with the same layout."""
     results = [(t.sizes, t.strides, t.offset, t.dtype) for t in node.results]
     named = [(name, _argument_key(value)) for name, value in sorted(node.kwargs.items())]
     return (
@@ -79,8 +80,8 @@ def _key(node: Node) -> Any:
 
 
 def _argument_key(value: Any) -> Any:
-    """Equal for arguments that are the same: 1, 1.0 and True are not, and neither are 0.0 and
-    -0.0."""
+    """Equal for arguments that are the same. 1, 1.0 and True, or 0.0 and -0.0, are equal in Python
+    and different arguments."""
     if isinstance(value, (list, tuple)):
         return (type(value), *map(_argument_key, value))
     if isinstance(value, int | float | complex):

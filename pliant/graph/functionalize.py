@@ -73,8 +73,8 @@ OPEN_QUESTIONS: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
 def functionalize(
     gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any], ones: Iterable[Expr] = ()
 ) -> tuple[FunctionalBuilder, OutputViews]:
-    """The functional graph of a captured one, and the views that are made of what it returns.
-    `ones`: sizes that are 1."""
+    """Functionalize `gm`. Returns the functional graph, and the views that PyTorch makes of its
+    results afterwards. `examples` are arguments of a call, `ones` sizes that are always 1."""
     if forward_ad._current_level >= 0:
         raise NotFunctionalized("forward-mode differentiation")
     functionalizer = Functionalizer(FrozenEnv(shapes, ones))
@@ -131,6 +131,7 @@ class Functionalizer(AliasWorld):
         return result
 
     def _aliased(self, result: Any, args: tuple[Any, ...]) -> bool:
+        """Whether the result shares memory with the first argument."""
         return bool(args) and type(args[0]) is Fake and self._shares(result, args[:1])
 
     def functionalize_view(
@@ -200,8 +201,8 @@ class Functionalizer(AliasWorld):
         return result
 
     def _answer(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator returns. For some, PyTorch asks more about symbolic sizes than what it
-        returns depends on; these are answered as they were when they were captured."""
+        """Run the operator unrecorded, for the metadata of its result. For some, PyTorch asks more
+        about sizes than the result depends on; these are answered as in the capture."""
         function = op.record.opaque
         if torch.Tag.pointwise in op.func.tags:
             # Which number it is does not matter, and PyTorch takes a symbolic one for a float.
@@ -214,7 +215,7 @@ class Functionalizer(AliasWorld):
     def scattered(
         self, func: Any, parent: Fake, args: tuple[Any, ...], more: dict[str, Any]
     ) -> Fake:
-        """`parent` with some elements replaced: laid out as it is."""
+        """Record `func`, a scatter into `parent`, whose result has the layout of `parent`."""
         new = make(
             *(self._self, parent.size(), parent.stride(), parent.storage_offset()),
             *(parent.dtype, parent.device),
@@ -231,7 +232,7 @@ class Functionalizer(AliasWorld):
     def functionalize_write(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """An operator that writes to arguments: the functional one, and what becomes of them."""
+        """`x.add_(y)` becomes `new = add(x, y)`, and `new` the value of the memory of `x`."""
         targets = [argument.of(args, kwargs) for argument in op.written]
         if len(targets) != 1 or type(targets[0]) is not Fake:
             raise NotFunctionalized(f"{op.name} writes to several tensors")
@@ -258,7 +259,8 @@ class Functionalizer(AliasWorld):
     def _keep_apart(
         self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Nothing that the operator reads is in the memory that it writes to."""
+        """Require that no operand overlaps `target`: eager PyTorch might read elements that it has
+        overwritten already, the functional operator reads the old ones."""
         if op.record.reads_first or (op.name == "aten.index_put_.default" and _fills(args)):
             return
         # Each element of a pointwise result depends on the elements at the same index only, so
@@ -296,8 +298,8 @@ class Functionalizer(AliasWorld):
     def _drawn(
         self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Fake:
-        """Which element gets which random number depends on the layout: new memory with the same
-        one is written to."""
+        """Draw random numbers in new memory with the strides of `target`: the order in memory
+        decides which element gets which number."""
         if target is not args[0]:
             raise NotFunctionalized(f"{op.name} writes to a tensor that is not its first argument")
         layout = (target.size(), target.stride(), 0, target.dtype, target.device)
@@ -313,7 +315,7 @@ class Functionalizer(AliasWorld):
         return self._as(source, target)
 
     def _as(self, new: Fake, target: Fake) -> Fake:
-        """With dtype and sizes of what is overwritten."""
+        """`new`, cast and broadcast to the dtype and sizes of `target`."""
         if new.dtype is not target.dtype:
             new = self.dispatch(torch.ops.aten._to_copy.default, (new,), {"dtype": target.dtype})
         if self.numbers(new.size()) != self.numbers(target.size()):
@@ -321,8 +323,8 @@ class Functionalizer(AliasWorld):
         return new
 
     def store(self, target: Fake, new: Fake, name: str = "a write") -> None:
-        """From now on the memory of `target` has these values in its place: each in one of its
-        own, or an iteration of a kernel could overwrite what another one has yet to read."""
+        """Make `new` the value of `target`, and so change the value of its base. Each element needs
+        a place of its own, or one iteration could overwrite what another has yet to read."""
         alias = self.alias(target)
         keep_injective(self, name, alias, self.tensor(target))
         base, old = alias.base, alias.base.value
@@ -357,7 +359,7 @@ class Functionalizer(AliasWorld):
             self.function.times[base.input] = base.version
 
     def _put_back(self, alias: TensorAlias, new: Fake) -> Tensor:
-        """The value of all of the memory, with new values where the view is."""
+        """The value of the whole base with `new` in place of the view: undoes view by view."""
         value: Any = new
         while alias.parent is not None:
             value = written_back(self, alias, self._fakes[alias.parent], value)
@@ -367,7 +369,8 @@ class Functionalizer(AliasWorld):
     def functionalize_reshape(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A tensor becomes a view of what it was. Values have no history to be detached from."""
+        """A change of metadata in place, such as `t_()`: the tensor becomes a view of what it was.
+        `detach_` does nothing, as values have no autograd history."""
         if op.name == "aten.detach_.default":
             return args[0]
         target = args[0]
@@ -394,7 +397,7 @@ class Functionalizer(AliasWorld):
     def functionalize_data(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """`item()`: a number that is in the data."""
+        """`item()`: its result is an unbacked symbol, which the recorded node defines."""
         if op.name not in ("aten.item.default", "aten._local_scalar_dense.default"):
             raise NotFunctionalized(op.name)
         base = self.alias(args[0]).base
@@ -421,7 +424,8 @@ class Functionalizer(AliasWorld):
 
 
 def _fills(args: tuple[Any, ...]) -> bool:
-    """Whether places in a mask get a number of the CPU, which eager PyTorch reads first."""
+    """Whether `index_put_` fills masked elements with one number, held on the CPU: eager PyTorch
+    reads that before it writes."""
     masks = all(index is None or index.dtype in MASKS for index in args[1])
     return masks and not args[2].dim() and args[2].device.type == "cpu" and not any(args[3:])
 
@@ -447,7 +451,7 @@ COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 def _plainly_laid_out(t: Tensor) -> bool:
-    """Elements one after the other, from the start of the memory."""
+    """Whether the tensor is contiguous and begins where its memory does."""
     return t.offset is ZERO and t.strides == contiguous(t.sizes)
 
 
@@ -456,7 +460,7 @@ def _plainly_laid_out(t: Tensor) -> bool:
 
 
 class CapturedRun:
-    """The nodes of a captured graph, one after the other."""
+    """Interprets the nodes of a captured graph; the functionalizer records what they dispatch."""
 
     differentiates = False  # autograd is above, and sees all operators
 
@@ -572,7 +576,7 @@ class CapturedRun:
         return self._call(target, node)
 
     def _call_body(self, node: fx.Node) -> Any:
-        """A function of the program, which is taken apart where it only computes."""
+        """Call a function of the program: trace into it where possible, else call it as a whole."""
         if FOLLOWED in node.meta:
             return self._call(node.target, node)
         taken_apart = BODY_RUNS.get(BODY_CALLS[node.target])
@@ -584,7 +588,7 @@ class CapturedRun:
         return self._opaque(node.target, node)
 
     def _opaque(self, target: Any, node: fx.Node, args: Sequence[Any] | None = None) -> Any:
-        """A function of Python's, as an `autograd.Function`: PyTorch runs it."""
+        """Record a call of a Python function, such as an `autograd.Function`: PyTorch runs it."""
         name = getattr(target, "__name__", str(target))
         if self.grad and self.graded:
             raise NotFunctionalized("autograd")
@@ -649,7 +653,8 @@ class CapturedRun:
             raise NotFunctionalized(f"{node.name}: {error}") from error
 
     def _has_history(self, value: Any) -> bool:
-        """Whether autograd follows what is computed from an input that requires grad, or a view."""
+        """Whether autograd would record this call: an argument is (a view of) an input that
+        requires grad, and grad mode is on."""
         return self.grad and self.graded and any(map(self._requires_grad, results_in(value)))
 
     def _requires_grad(self, fake: Fake) -> bool:
@@ -658,7 +663,7 @@ class CapturedRun:
         return at is not None and bool(self.examples[at].requires_grad)
 
     def _overridden(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """What is called in the place of some functions; NotImplemented if nothing is."""
+        """The result of the function's `override`; NotImplemented if it has none."""
         record = function_record(target)
         if record is None or record.override is None:
             return NotImplemented
@@ -689,7 +694,7 @@ class CapturedRun:
         return self._call(getattr, node)
 
     def _is_new(self, tensor: Any) -> bool:
-        """Whether it is memory of this graph's, and autograd does not know it."""
+        """Whether this graph allocated the tensor's memory, and autograd doesn't track it."""
         untracked = type(tensor) is Fake and not self.graded
         return untracked and self.functionalizer.alias(tensor).base.input is None
 
@@ -701,7 +706,7 @@ class CapturedRun:
         autocast.switch(node.target, node.args, node.kwargs)
 
     def _check(self, node: fx.Node) -> None:
-        """Something about data that has to hold, or else an exception."""
+        """A condition on sizes or numbers: record a test that raises where it is false."""
         condition, text = self._args(node.args)
         if condition is True:
             return
@@ -715,7 +720,7 @@ class CapturedRun:
             self.functionalizer.env.checked(expr)
 
     def _check_truth(self, node: fx.Node) -> None:
-        """The same of what a tensor holds."""
+        """The same for a condition that is held by a tensor."""
         tensor, expected, text = self._args(node.args)
         arguments = (self.functionalizer.recorded(tensor), expected, text)
         checked = Node("pliant.check_truth", checks.check_truth, arguments, {}, effect=True)
@@ -748,7 +753,7 @@ class CapturedRun:
         )
 
     def _writes(self, value: Fake, base: Any) -> int:
-        """How often the program wrote to new memory. (Only above autograd do fakes count.)"""
+        """The version counter of a result in new memory. (Fakes count only under autograd.)"""
         if base.input is not None:
             return 0
         return value._version if self.differentiates else base.version

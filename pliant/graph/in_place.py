@@ -36,13 +36,15 @@ from pliant.sym.expr import ZERO, Expr
 from pliant.sym.floats import FloatExpr
 
 FEW: Final = 2
-"""So many writes to parts of a tensor that isn't in memory are part of how it is computed."""
+"""How many writes to parts of a tensor that isn't in memory become selects. Each one adds a
+comparison to every element of the tensor, however small the part is."""
 
 
 @dataclass(slots=True, eq=False)
 class Lowered:
-    """Definitions and calls in order; the definitions of inputs and constants; what is returned,
-    with definitions for values."""
+    """What `lower` returns: definitions and calls in order (`steps`); the definitions of inputs and
+    constants; what is returned, with definitions for values. `lowered` and `called` count operators
+    by name, for reports; `made_for` has the operator that each definition was made for."""
 
     steps: list[Step] = field(default_factory=list)
     inputs: list[Definition | None] = field(default_factory=list)
@@ -55,7 +57,8 @@ class Lowered:
     numbers: dict[FloatExpr, FloatExpr] = field(default_factory=dict)  # with their symbols
 
     def computed_by(self, definitions: Iterable[Definition]) -> set[Node]:
-        """The operators that became these definitions."""
+        """The operators that these definitions compute: those that they were made for, and those
+        that are part of the same expressions."""
         computing: set[Node] = set()
         waiting = [self.made_for.get(definition) for definition in definitions]
         while waiting:
@@ -69,7 +72,8 @@ class Lowered:
         return self._not_called(computing)
 
     def defined_by(self, definitions: Iterable[Definition]) -> set[Node]:
-        """The operators that made these definitions, without what those compute on the way."""
+        """The operators that these definitions were made for, without the others in their
+        expressions."""
         return self._not_called(set(map(self.made_for.get, definitions)) - {None})
 
     def _not_called(self, nodes: set[Any]) -> set[Node]:
@@ -94,7 +98,7 @@ class InPlace:
         self.fresh: set[Definition] = set()  # results of operators in memory of their own
         self.shared: set[Definition] = set()  # memory that has several names
         self.scattered: dict[Tensor, Definition] = {}  # results that are where they belong
-        self.written_lazily: Counter[object] = Counter()  # writes to memory that isn't there
+        self.written_lazily: Counter[object] = Counter()  # writes that became selects, by memory
         self.raising: dict[Tensor, None] = {}  # not in memory, and to compute an element may raise
         self.done = Lowered()
         self.indexed_tensors = self.done.indexed_tensors
@@ -112,6 +116,7 @@ class InPlace:
         self._taken = len(self.low.definitions)
 
     def _set(self, tensor: Tensor, indexed: IndexedTensor, made_of: Iterable[Tensor] = ()) -> None:
+        """Note how a value is computed: by `indexed`, which reads the values `made_of`."""
         self.indexed_tensors[tensor] = indexed
         self.pending_reads.note(tensor, indexed, made_of)
 
@@ -123,7 +128,8 @@ class InPlace:
         return None if memory in self.shared else memory
 
     def _written(self, memory: Definition, indexed: IndexedTensor, window: Any) -> IndexedTensor:
-        """All of the memory once a part of it got a value; `window` has the layout of the part."""
+        """Append a write of `indexed` to a part of the memory, which `window` is the layout of.
+        Returns all of the memory afterwards."""
         self._store_raising(memory)
         self._store_lookers(memory)
         layout = (window.sizes, window.strides, window.offset)
@@ -136,7 +142,8 @@ class InPlace:
         self._append_definitions(tensor.node)
 
     def _store_lookers(self, memory: Definition, after: int = 1) -> None:
-        """Before the memory is written to, store the values that later nodes compute from it."""
+        """Before the memory is written to, store the values that are computed from its old contents
+        and needed by nodes from `after` nodes on."""
         for tensor in self.pending_reads.needed(memory, after):
             self._realize(tensor)
 
@@ -151,8 +158,9 @@ class InPlace:
         self.raising.clear()
 
     def _overwritable(self, put: MemoryWrite, called: bool = False) -> Definition | None:
-        """Memory that has the value before the write and may be overwritten; None if the value is
-        not in memory and better is not. A function that is `called` needs it there."""
+        """The memory that a write may be made in: it holds the value before the write, and nothing
+        else refers to it. None if the value isn't in memory, and the write is better made a select
+        in its computation. `called`: the write is by an extern call, which needs memory."""
         old = put.old
         indexed, target = self.indexed_tensors[old], self._input(put)
         memory = owner(indexed.memory.of) if laid_out_so(indexed, old) and indexed.memory else None
@@ -184,7 +192,8 @@ class InPlace:
         return owner(in_its_memory.memory.of)
 
     def _settle_in(self, target: Definition, old: Tensor) -> None:
-        """Write the value of an input, which is computed otherwise so far, to its memory."""
+        """Write `old`, the value of an input after a write that has only been an expression so far,
+        to the memory of the input."""
         # Values that read the old contents have to be stored before they are overwritten. Views of
         # the value itself stay right: they show the memory, which will have it.
         needed = self.pending_reads.needed(target, 0)
@@ -200,8 +209,8 @@ class InPlace:
         self._see_again(views, old)
 
     def _see_again(self, views: Iterable[Tensor], old: Tensor) -> None:
-        """Views of a value that is in memory now, and what they are views of on the way: nobody
-        else needs those, but they still tell how the value was computed."""
+        """Lower views of `old` again, with all views on the way to them, now that it is in memory:
+        they still read the expression that it was."""
         updated = {old}
         for tensor in views:
             chain = [tensor]
@@ -215,8 +224,8 @@ class InPlace:
             updated.update(chain)
 
     def _target(self, node: Node) -> MemoryLayout | None:
-        """Where the operator's first argument is in memory, if its result is written there and
-        nobody else needs it."""
+        """Where a scatter may work in place: the memory of its first argument, if the next node
+        writes the result there and no other node reads it. None if it needs a copy."""
         after = self.pending_reads.position + 1
         if (
             not record_of(node.name).writes_target
@@ -242,8 +251,8 @@ class InPlace:
         return MemoryLayout(memory, window.strides, window.offset)
 
     def _called_in_place(self, node: Node) -> dict[int, Definition]:
-        """Of the tensors that a call writes to, by number, those that it may write where they are,
-        as what they are afterwards."""
+        """Which of the tensors that a call writes to, by number, it may write in place instead of
+        in copies. The definitions are their memory after the call."""
         func: CopyingFunction = node.func
         args = (*node.args, *node.kwargs.values())
         copies = node.results[len(node.results) - len(func.places) :]
@@ -272,6 +281,8 @@ class InPlace:
         return written
 
     def _written_by_call(self, target: Tensor, copy: Tensor) -> Definition | None:
+        """The memory of `target` if a call may write there; `copy` is its result for the target.
+        None if it has to write to a copy."""
         write = self.pending_reads.stores.get(copy)
         if write is None or write.put is None or self.uses[copy] != 1:
             return None
@@ -296,7 +307,8 @@ class InPlace:
         return memory.offset
 
     def _blank(self, tensor: Tensor) -> TensorArgument:
-        """Memory laid out like the tensor, whatever is in it."""
+        """Memory with the layout of the tensor and undefined contents: what holds the tensor, or
+        new memory if nothing does."""
         indexed = self.indexed_tensors[tensor]
         if indexed.memory is not None and indexed.memory.strides == tensor.strides:
             return TensorArgument(indexed.memory, tensor.sizes, tensor.dtype)
@@ -315,13 +327,14 @@ class InPlace:
         )
 
     def _plain(self, indexed: IndexedTensor, tensor: Tensor) -> IndexedTensor:
-        """Not in memory unless it is as the tensor is."""
+        """The value; if it is in memory with another layout than the tensor's, as an expression
+        that reads that memory."""
         if indexed.memory is None or indexed.memory.strides == tensor.strides:
             return indexed
         return IndexedTensor(indexed.sizes, indexed.type, indexed.at, indexed.cost, indexed.reads)
 
     def _write_all(self) -> None:
-        """The memory of inputs gets its last value, if it doesn't have it."""
+        """Write the last value of each input to its memory, unless it is there already."""
         values: dict[Definition, IndexedTensor] = {}
         nodes: dict[Definition, Node | None] = {}  # that made them
         for index, value in self.function.writes.items():
@@ -334,7 +347,7 @@ class InPlace:
 
 
 def laid_out_so(indexed: IndexedTensor, tensor: Tensor) -> bool:
-    """Whether it is the whole of its memory, laid out as eager's."""
+    """Whether the value is all of some memory, with the layout that the tensor has in eager."""
     memory = indexed.memory
     if memory is None or memory.offset is not ZERO or memory.strides != tensor.strides:
         return False

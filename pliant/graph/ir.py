@@ -2,7 +2,17 @@
 
 The one idea: a tensor here is a value, not memory. A write to `x` makes another value that stands
 for `x` from then on; a view is an operator like any other. What the caller can see of memory is in
-the function's `outputs` and `writes` alone.
+the function's `outputs` and `writes` alone. As text, the graph of `y = x * 2; y[0:1] = z; return y`
+is
+
+    functional(in0: float32[4], in1: float32[1])
+      t2: float32[4] = aten.mul.Tensor(in0, 2)
+      t3: float32[1] = aten.slice.Tensor(t2, 0, 0, 1)  # view
+      t4: float32[4] = pliant.stored(t2, in1)
+      return t4[4]
+
+`pliant.stored(old, new)` is the value of some memory after a write to a part of it, and
+`pliant.stored(new)` after a write to all of it; where it is written is in `Node.put`.
 """
 
 from __future__ import annotations
@@ -36,7 +46,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scalar:
-    """A number that PyTorch's C++ put into a tensor."""
+    """A number that PyTorch's C++ wrapped in a 0-d tensor, like the 2 of `x * 2`."""
 
     number: Any
     tensor: torch.Tensor
@@ -44,8 +54,9 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class UnbackedSymbol:
-    """A number that is in the data: the symbol (of a float, its bits), and what tells it: the size
-    or stride of a result, or the result itself ("int", "float", "bool")."""
+    """A number that depends on data: its symbol (of a float, that of its bits), and `what` a node
+    defines it by: the "size" or "stride" of dimension `dim` of result number `result`, or the
+    result itself ("int", "float", "bool")."""
 
     symbol: Expr
     what: str
@@ -69,10 +80,10 @@ class Strided:
 
 @dataclass(slots=True, eq=False)
 class MemoryWrite:
-    """A write to memory of the program: which one (`memory`, the input with this number if it is
-    one), its value before, and where: `window` counts from the first element. `otherwise` computes
-    `updated`, the value of all of the memory, from the value before, without writing to it; None:
-    that can't be said."""
+    """A write to memory of the program: to which (`memory`, and `input` is its number if it is an
+    input), its value before (`old`), and where in it: `window` counts from the first element. Where
+    the write can't be made in place, the steps `otherwise` compute `updated`, the new value of all
+    of the memory, from `old`; None if there are no such steps."""
 
     memory: object
     input: int | None
@@ -112,7 +123,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutputView:
-    """What is returned: a part of the memory of a value (None: of an input)."""
+    """A tensor that is returned: a view, with this layout, of the memory of the value `of`, or of
+    input number `input` if `of` is None. The offset is relative to the first element of either."""
 
     of: Tensor | None
     input: int | None
@@ -135,8 +147,8 @@ def returned_tensors(outputs: Iterable[Any]) -> list[Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class NoOverlap:
-    """A condition for the graph to run: the two have no element in common (if `elementwise`, other
-    than each with the one at the same index); alone, one has no two elements in one place."""
+    """A precondition of the graph: `one` and `other` share no memory (if `elementwise`, elements at
+    the same index may); without `other`, no two elements of `one` are in the same place."""
 
     one: Strided
     other: Strided | None = None
@@ -149,7 +161,7 @@ class NoOverlap:
 
 @dataclass(frozen=True, slots=True)
 class InRange:
-    """A condition for the graph to run: the number lies between the two, or, if `infinite`, is
+    """A precondition of the graph: `low <= number <= high`, or, if `infinite`, the number is
     infinite or nan."""
 
     number: Expr | FloatExpr
@@ -215,14 +227,14 @@ class FunctionalBuilder:
 def call_by_position(
     function: Callable[..., Any], names: Sequence[str], args: Sequence[Any]
 ) -> Any:
-    """Call what stands in the place of an operator: nodes pass all arguments by position, the last
-    ones those that have `names`."""
+    """Call `function` with the arguments of a node, which are all passed by position: the last ones
+    are those that `names` says the keywords of."""
     count = len(args) - len(names)
     return function(*args[:count], **dict(zip(names, args[count:], strict=True)))
 
 
 def is_uninitialised(node: Node | None) -> bool:
-    """Whether it makes memory with anything in it."""
+    """Whether the node allocates memory without filling it."""
     return node is not None and node.name.startswith(("aten.empty", "aten.new_empty"))
 
 
@@ -249,7 +261,7 @@ def symbols_in(value: Any) -> Iterable[Any]:
 
 
 def replaced(value: Any, instead: Mapping[Tensor, Tensor]) -> Any:
-    """An argument with other tensors in the place of some."""
+    """An argument with the tensors that are keys of `instead` replaced. (Not those in a dict.)"""
     if isinstance(value, Tensor):
         return instead.get(value, value)
     if isinstance(value, (list, tuple)):

@@ -47,9 +47,9 @@ Traced = TypeVar("Traced")
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """`function` takes the inputs of the forward, then a tangent for each of the outputs
-    `differentiable`; it returns the outputs of the forward, then a gradient for each of the inputs
-    `wanted`."""
+    """`function` takes the inputs of the forward (`inputs` many), then a tangent (the gradient that
+    arrives) for each of the outputs `differentiable`; it returns the outputs of the forward
+    (`outputs` many), then a gradient for each of the inputs `wanted`."""
 
     function: FunctionalBuilder
     inputs: int
@@ -68,9 +68,10 @@ class Joint:
 
 
 class JointEnv(FrozenEnv):
-    """Gradient formulas ask about sizes what nobody asked in the capture, for which it is too late
-    to make guards. What the answers suppose is tested when the forward runs (`required`); if it
-    doesn't hold, PyTorch runs the graph."""
+    """What is known of sizes while a joint graph is traced. Gradient formulas ask questions that
+    the capture didn't, too late for guards. What the answers suppose is collected in `required`,
+    and tested when the forward runs; if it doesn't hold, PyTorch runs the graph. `sizes`: the hints
+    of this call, if they aren't those of the capture."""
 
     def __init__(
         self, shapes: Shapes, required: Sequence[Cond] = (), sizes: Mapping[Expr, int] | None = None
@@ -83,7 +84,7 @@ class JointEnv(FrozenEnv):
             self.checked(cond)
 
     def new_unbacked(self, source: object) -> Expr:
-        """A number that only the joint graph has."""
+        """An unbacked symbol for a size that the capture didn't see."""
         return ShapeEnv.add_unbacked(self, source, size_like=True)
 
     def _guard(self, cond: Cond, asker: str, position: Position | None) -> SizeGuard:
@@ -97,7 +98,8 @@ class JointEnv(FrozenEnv):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InGradMode:
-    """An operator that looks at the grad mode. (The forward runs without.)"""
+    """An operator whose results depend on grad mode: it is called in that mode, while the rest of
+    the forward runs without."""
 
     func: Any
     names: tuple[str, ...]
@@ -139,7 +141,8 @@ class JointFunctionalizer(Functionalizer):
     def _with_workspace(
         self, op: Overload, which: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """How large the workspace is only the kernel knows."""
+        """Record an operator that returns a workspace for its backward, as result number `which`.
+        Only the kernel knows its size, which becomes an unbacked symbol."""
         results = list(self._answer(op, args, kwargs))
         size = to_torch(self.env.new_unbacked(op.name), self.env)
         old = results[which]
@@ -172,7 +175,8 @@ def trace_with_autograd(
     examples: Sequence[Any],
     sizes: Mapping[Expr, int] | None = None,
 ) -> tuple[Traced, JointEnv]:
-    """What a run gives, and what is known of sizes afterwards."""
+    """Run a captured graph under autograd, by the class `run`. Returns what that traces, and what
+    is known of sizes afterwards. Traces again until it learns no more about sizes."""
     if torch.is_anomaly_enabled():  # it names the step that made a NaN, and reads data for it
         raise NotFunctionalized("anomaly detection")
     # Formulas treat small sizes apart, and layouts depend on them without anybody asking.
@@ -231,7 +235,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         raise NotImplementedError
 
     def _run_with_autograd(self) -> tuple[list[Any], dict[int, Fake]]:
-        """Run the nodes: what the graph returns, and the leaves."""
+        """Run the nodes under autograd. Returns the graph's results, and the leaves by input."""
         before = torch.is_grad_enabled()
         self._make_inputs()
         leaves = self._leaves()
@@ -315,8 +319,8 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         return leaves
 
     def _check_required(self, required: Sequence[Cond]) -> tuple[Cond, ...]:
-        """Have conditions tested before anything else; those whose symbols the graph doesn't know
-        any more are left to the caller."""
+        """Put tests of the conditions in front of the graph. Returns those that it can't test, as
+        they are about symbols that were replaced by equal ones: the caller tests them."""
         function = self.functionalizer.function
         replaced = self.functionalizer.env.replacements.keys()
         # In front: what follows is right only where they hold, and nothing is written before.
@@ -328,7 +332,8 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         return tuple([c for c in required if not c.symbols.isdisjoint(replaced)])
 
     def _gradient(self, fake: Fake) -> OutputView:
-        """As it is returned: memory of its own, or a tangent, or part of one."""
+        """How a gradient is returned: as a view of a value, or of an input (in a joint graph that
+        is a tangent)."""
         functionalizer = self.functionalizer
         alias = functionalizer.alias(fake)
         base = alias.base
@@ -381,8 +386,9 @@ class _JointRun(DifferentiatedRun[Joint]):
         )
 
     def _leaves(self) -> dict[int, Fake]:
-        """An input that is no leaf may be written to: then its history is that of the graph. So it
-        has one from the start, which ends in a leaf that stands for it."""
+        """The tensors to differentiate by, by input. An input that is no leaf may be written to,
+        which gives it a history of the graph's. So it has a history from the start (`_History`),
+        which ends in a leaf that stands for it: a write shows as another `grad_fn` (`_rebased`)."""
         leaves: dict[int, Fake] = {}
         self.histories: dict[int, Any] = {}
         for at, (node, example) in enumerate(zip(self.inputs, self.examples, strict=True)):
@@ -401,7 +407,7 @@ class _JointRun(DifferentiatedRun[Joint]):
         return leaves
 
     def _rebased(self) -> tuple[int, ...]:
-        """Inputs that the graph gave another history, by a write."""
+        """The inputs whose autograd history a write in the graph has replaced."""
         rebased: list[int] = []
         for at, history in self.histories.items():
             fake = self.env[self.inputs[at]]
@@ -433,7 +439,7 @@ class _JointRun(DifferentiatedRun[Joint]):
             raise NotFunctionalized("a view that is returned, of a leaf that is made in the graph")
 
     def _gradients(self, outputs: Sequence[Fake], leaves: dict[int, Fake]) -> Sequence[Any]:
-        """By leaf; None where an output doesn't depend on it."""
+        """Ask autograd for the gradient of each leaf; None for one that no output depends on."""
         if not outputs:
             return [None] * len(leaves)
         if not leaves:
@@ -447,8 +453,9 @@ class _JointRun(DifferentiatedRun[Joint]):
         return gradients
 
     def _tangent(self, out: Fake) -> Fake:
-        """Laid out like the output, or without gaps where several elements of that are in one
-        place. (Another layout is copied to it when the code runs.)"""
+        """Add an input for the gradient of `out`, with the output's layout, or contiguous if that
+        has several elements in one place. (The gradient that arrives is copied if its layout
+        differs.)"""
         strides = out.stride() if _nests(out) else contiguous_strides(out.size())
         layout = (out.size(), strides, 0, out.dtype, out.device)
         tangent = make(self.functionalizer._self, *layout)
@@ -457,12 +464,13 @@ class _JointRun(DifferentiatedRun[Joint]):
 
 
 def _nests(out: Fake) -> bool:
-    """Whether each element has surely a place of its own: a tangent laid out so can be filled."""
+    """Whether the strides prove that each element has a place of its own, so that a tangent can
+    have the same layout."""
     return nesting(out.size(), out.stride()) is not None
 
 
 class _History(torch.autograd.Function):
-    """Gives a tensor the history that it is computed from a leaf."""
+    """Gives a tensor the history of being computed from `leaf`, without computing anything."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Any, leaf: Any) -> Any:
@@ -475,14 +483,15 @@ class _History(torch.autograd.Function):
 
 
 def _is_new_differentiable(out: Any, inputs: Sequence[Any]) -> bool:
-    """Whether gradients arrive for it here: an input that is returned gets its own."""
+    """Whether the output has a tangent. An input that is returned hasn't: its gradient goes to the
+    caller's tensor, not through this graph."""
     if type(out) is not Fake or not out.requires_grad:
         return False
     return not any(out is fake for fake in inputs)
 
 
 def _reached(outputs: Sequence[Fake]) -> set[int]:
-    """The leaves that gradients of the outputs go to."""
+    """The ids of the leaves that gradients of the outputs go to."""
     leaves = {id(out) for out in outputs if out.grad_fn is None}
     # A walk over autograd's graph, not a backward: that would record operators.
     waiting = [out.grad_fn for out in outputs if out.grad_fn is not None]

@@ -1,9 +1,16 @@
 """The functional graph as definitions and calls.
 
-The one idea: a value is an `IndexedTensor` until somebody needs it in memory: an operator that
-PyTorch runs, the caller, or several users for whom recomputing it costs more than
-`RECOMPUTE_LIMIT`. Which values PyTorch needs is only known when a rule gives up; then everything is
-lowered once more, knowing it.
+The one idea: a value is an `IndexedTensor`, a function from an index to an element, until it is
+needed in memory: by an operator that PyTorch runs, by the caller, or by several readers if
+recomputing it costs more than `RECOMPUTE_LIMIT`. Then it is realized, as a `Definition`:
+
+    t1 = aten.mul(in0, 2)       an expression: t1[i] = in0[i] * 2
+    t2 = aten.sort(t1, ...)     no rule: t1 is realized, then an extern call reads it
+    t3 = aten.exp(t2)           an expression: t3[i] = exp(t2[i])
+    return t3                   realized: the kernel of t3
+
+Which values PyTorch needs is only known when a rule gives up; then everything is lowered once more,
+knowing it.
 """
 
 from __future__ import annotations
@@ -44,19 +51,18 @@ from pliant.sym.floats import FloatExpr, float_symbol
 from pliant.sym.frozen import FrozenEnv
 
 RECOMPUTE_LIMIT: Final = 3
-"""An element that takes more operations than this is computed once and kept, if there are several
-users."""
+"""A value whose elements take more operations than this is stored if it has several readers."""
 
 WIDENING_LIMIT: Final = 12
-"""The same for an element that is computed from one stored in fewer bytes."""
+"""The same for a value that is computed from one stored in fewer bytes (`_is_widened`)."""
 
 DEEP: Final = 400
-"""No element is the result of more operations than this: somewhere in between it is a definition,
-which is stored unless its users share a kernel with it."""
+"""A value whose elements take more operations than this becomes a definition, however few readers
+it has. (It is stored unless they share a kernel with it.) This bounds the size of expressions."""
 
 LAYERS: Final = 48
-"""Nor are more functions of an index called from one another: a layer takes up to six frames of
-Python's stack."""
+"""A value with more functions of an index nested in it than this becomes a definition, too: each
+layer takes up to six frames of Python's stack when an element is written."""
 
 
 def lower(
@@ -66,8 +72,8 @@ def lower(
     late: Collection[int] = (),
     device: str = "cpu",
 ) -> Lowered:
-    """The definitions and calls that compute a function. What is `refused` is called, for the
-    reason that is given. The inputs `late` are written to at the end only. Definitions are for this
+    """Lower a function to definitions and extern calls. Nodes in `refused` are called, for the
+    reasons given there. The inputs `late` are written to at the end only. Definitions are for this
     type of device; what is on another one is called."""
     in_memory: set[Tensor] = set()
     while True:
@@ -100,8 +106,8 @@ class _Lowerer(InPlace):
         )
         super().__init__(function, alive(function), low, late)
         self.refused = refused
-        self.wanted = wanted  # have to be in memory, laid out as they say
-        self.missed: set[Tensor] = set()  # were needed so, and weren't
+        self.wanted = wanted  # values that have to be in memory, with eager's layout
+        self.missed: set[Tensor] = set()  # others that turned out to need that, in this attempt
         self.read_whole = read_whole(function, self.nodes)
         returned = returned_tensors(function.outputs)
         self.uses.update(returned)
@@ -140,7 +146,7 @@ class _Lowerer(InPlace):
         return done
 
     def _from_outside(self, tensor: Tensor, name: str) -> Definition:
-        """A definition for what comes from outside."""
+        """A definition without a body, for an input, a constant or the result of a call."""
         type = BY_DTYPE.get(tensor.dtype, Type.U8)
         device = tensor.device.type
         definition = Definition(name, tensor.sizes, tensor.strides, type, device=device)
@@ -149,6 +155,7 @@ class _Lowerer(InPlace):
         return definition
 
     def _held(self, definition: Definition, tensor: Tensor) -> IndexedTensor:
+        """The tensor in memory. A dtype that loops do not have can only be passed to calls."""
         stored = in_memory(definition, tensor.sizes, tensor.strides)
         if tensor.dtype in BY_DTYPE:
             return stored
@@ -174,9 +181,8 @@ class _Lowerer(InPlace):
                 raise NotLowered(self.refused[node])
             results = self._by_rule(node)
         except NotLowered as reason:
-            # What the rule defined before it gave up is not needed.
-            # Except what `_append_definitions` has made steps: realized operands, which stay
-            # useful.
+            # What the rule defined before it gave up is not needed, but for what has become steps:
+            # realized operands, which stay useful.
             del self.low.definitions[max(mark, self._taken) :]
             if not self._matmul(node):
                 self._call(node, str(reason))
@@ -195,7 +201,7 @@ class _Lowerer(InPlace):
         self._append_definitions(node)
 
     def _depth(self, node: Node) -> int:
-        """How many layers its operands have."""
+        """How many functions of an index are nested in the deepest operand that isn't in memory."""
         operands = tensors_in((node.args, node.kwargs))
         indexed = [
             self.depths.get(t, 0) for t in operands if self.indexed_tensors[t].memory is None
@@ -219,7 +225,7 @@ class _Lowerer(InPlace):
         return self._realized_if_needed(result, source)
 
     def _put(self, node: Node, put: MemoryWrite) -> IndexedTensor:
-        """A write to a part."""
+        """A write to a part: in place, or else by `put.otherwise`, which computes all of it."""
         old, new = node.args
         memory = self._overwritable(put)
         if memory is None:
@@ -247,6 +253,7 @@ class _Lowerer(InPlace):
                 self._node(tensor.node)
 
     def _by_rule(self, node: Node) -> list[IndexedTensor]:
+        """The results by the operator's rule. Raises `NotLowered` if there is none that fits."""
         rule = record_of(node.name).lowering
         if rule is None:
             raise NotLowered("no rule")
@@ -268,8 +275,7 @@ class _Lowerer(InPlace):
         tensors_out = list(result) if isinstance(result, (list, tuple)) else [result]
         for indexed, meta in zip(tensors_out, low.results, strict=True):
             if indexed.type is not meta.type or len(indexed.sizes) != len(meta.sizes):
-                # Dtypes come from PyTorch's own meta kernels; a rule that computes another one is
-                # wrong.
+                # Dtypes come from PyTorch's own meta kernels, so the rule is wrong.
                 raise AssertionError(f"the rule for {node.name} gives {indexed}, not {meta}")
         memory = tensors_out[0].memory
         if low.target is not None and memory is not None and memory.of in low.definitions[mark:]:
@@ -294,10 +300,11 @@ class _Lowerer(InPlace):
         return self.done.numbers[value]
 
     def _realized_if_needed(self, tensor: Tensor, indexed: IndexedTensor) -> IndexedTensor:
-        """In memory if it has to be, or if that is better."""
+        """The value as it is, or realized if `_must_realize` says so."""
         return self._in_memory(tensor, indexed) if self._must_realize(tensor, indexed) else indexed
 
     def _must_realize(self, tensor: Tensor, indexed: IndexedTensor) -> bool:
+        """Whether to store a value rather than have each reader compute it again."""
         if tensor in self.wanted:  # an earlier attempt found that PyTorch reads it
             return not laid_out_so(indexed, tensor)
         # Several readers would each compute it again: better to store it, unless that is cheap.
@@ -310,8 +317,9 @@ class _Lowerer(InPlace):
         return indexed.memory is None and (shared or deep)
 
     def _frees_memory(self, tensor: Tensor, indexed: IndexedTensor) -> bool:
-        """Whether an element is made of several that are stored (or of one, if the result is stored
-        anyway), and not for others: what they are in can be freed, or overwritten."""
+        """Whether storing the value lets go of its operands: each element is computed from two or
+        more stored tensors (or one, if the value is stored anyway), at places that depend on its
+        whole index. These can be freed or overwritten then, unless all are inputs."""
         rank = len(sized(indexed.sizes))
         least = 1 if tensor in self.kept else 2
         if indexed.memory is not None or indexed.reads < least or rank == 0:
@@ -321,7 +329,8 @@ class _Lowerer(InPlace):
         return len(read) >= least and any(owner(of) not in self.input_memory for of in read)
 
     def _compute_faults(self, node: Node, tensor: Tensor) -> None:
-        """What may find that it has to raise is computed in full, by who reads it or here."""
+        """Have a value that may have to raise computed in full: by a reader of all of it, or stored
+        here. Eager PyTorch raises for an index out of range even if nothing reads the element."""
         indexed = self.indexed_tensors[tensor]
         if indexed.memory is not None:
             return
@@ -337,12 +346,13 @@ class _Lowerer(InPlace):
             self._set(tensor, self.low.realize(indexed, tensor.strides))
 
     def _in_memory(self, tensor: Tensor, indexed: IndexedTensor) -> IndexedTensor:
-        """A definition with the layout that the tensor has in eager PyTorch."""
+        """The value in memory, with the layout that the tensor has in eager PyTorch."""
         if indexed.memory is not None and laid_out_so(indexed, tensor):
             return indexed
         return self.low.realize(indexed, tensor.strides)
 
     def _view(self, node: Node) -> None:
+        """Lower a view: to strides if its source is in memory, else to a map of the index."""
         (result,) = node.results
         source: Tensor = node.args[0]
         indexed = self.indexed_tensors[source]
@@ -384,7 +394,7 @@ class _Lowerer(InPlace):
     # ---- calls
 
     def _call(self, node: Node, why: str) -> None:
-        """PyTorch runs it."""
+        """Append an extern call: PyTorch runs the operator, because of `why`."""
         in_place = self._called_in_place(node) if node.name in WRITES_IN_PLACE else {}
         fills = record_of(node.name).fills_first
         args = tuple(map(self._place, node.args[1:] if fills else node.args))
@@ -424,7 +434,7 @@ class _Lowerer(InPlace):
         self.done.called[f"{node.name}: {why}"] += 1
 
     def _matmul(self, node: Node) -> bool:
-        """PyTorch runs it, in other words, if it is a product of matrices."""
+        """Append a call if the node is a matrix product. Returns whether it is."""
         matmul = None if node in self.refused else self.matmuls.find(node)
         if matmul is None:
             return False
@@ -440,6 +450,7 @@ class _Lowerer(InPlace):
         return True
 
     def _place(self, value: Any) -> Any:
+        """An argument of an extern call, with its tensors in memory."""
         if isinstance(value, Tensor):
             return self._needed(value)
         if isinstance(value, Scalar):
@@ -452,8 +463,7 @@ class _Lowerer(InPlace):
         """The tensor in memory, as an operator of PyTorch expects it."""
         indexed = self.indexed_tensors[tensor]
         if indexed.memory is None or indexed.memory.strides != tensor.strides:
-            # Realized right here it costs a copy. In the next attempt its definition has this
-            # layout from the start, and so has what it is a view of.
+            # Here it costs a copy. The next attempt defines it, and its base, with this layout.
             self.missed.update(_roots(tensor))
             self._realize(tensor)
         memory = self.indexed_tensors[tensor].memory
@@ -463,6 +473,7 @@ class _Lowerer(InPlace):
     # ---- results
 
     def _output(self, out: Any) -> Any:
+        """A result: a view of a value comes with the memory of that, others are as they are."""
         if not isinstance(out, OutputView) or out.of is None:
             return out
         indexed = self._in_memory(out.of, self.indexed_tensors[out.of])
@@ -479,8 +490,8 @@ class _Lowerer(InPlace):
 
 
 def _is_widened(indexed: IndexedTensor) -> bool:
-    """Whether an element takes little more than to read one that is stored in fewer bytes, as
-    what dropout makes of its mask. To keep that one is less to read, and to have in memory."""
+    """Whether the value is cheaply computed from one that is stored in fewer bytes, as dropout's
+    factor from its mask of bools. To keep the narrow one takes less memory and less bandwidth."""
     if indexed.memory is not None or indexed.reads != 1 or indexed.cost > WIDENING_LIMIT:
         return False
     read = {of for of, _ in _probed(indexed).places}
@@ -495,12 +506,12 @@ def _require_device(devices: set[torch.device], expected: str) -> None:
 
 
 def _probed(x: IndexedTensor) -> Reads:
-    """What the elements of a tensor need."""
+    """What an element of a value reads and costs."""
     return probe(Definition("", x.sizes, contiguous(x.sizes), x.type, Computed(x.at)))
 
 
 def _can_be_given(x: Any) -> bool:
-    """Whether kernels can compute this argument or be given it, if it is a number."""
+    """Whether an argument is no number, or one that kernels compute or take as an argument."""
     if isinstance(x, (list, tuple)):
         return all(map(_can_be_given, x))
     return isinstance(x, FloatExpr) or computable(x)
@@ -509,7 +520,7 @@ def _can_be_given(x: Any) -> bool:
 def _marked(
     func: CopyingFunction, written: Iterable[int], args: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """The arguments, with those marked that are written to."""
+    """The arguments of a call, with the tensors number `written` marked as written in place."""
     for path in [path for number in written for path in func.places[number]]:
         args = with_item(args, path, replace(item_at(args, path), written=True))
     return args
@@ -520,11 +531,12 @@ def _is(value: Any) -> bool:
 
 
 def _unreadable(b: LoopBody, index: Index) -> LoopValue:
+    """The elements of a tensor whose dtype loops don't have."""
     raise NotLowered("a dtype that loops don't compute with")
 
 
 def _roots(tensor: Tensor) -> set[Tensor]:
-    """The tensor, and what it is a view of."""
+    """The tensor, and all tensors on the chain of views down to its base."""
     roots = {tensor}
     while tensor.node is not None and tensor.node.view:
         tensor = tensor.node.args[0]

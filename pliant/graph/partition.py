@@ -1,8 +1,18 @@
 """A joint graph in two: a forward that returns what the backward needs of it, and the backward.
 
 The one idea: what the backward reads of the forward has to be saved or computed again. Saving costs
-bytes; computing again costs nothing where it fuses with what reads it. The cheapest choice is a
-minimum cut between what can only be had in the forward and what the backward reads.
+bytes; computing again costs little where it fuses with what reads it. The cheapest choice is a
+minimum cut between what can only be had in the forward and what the backward reads. Each value of
+the forward is a node of the network (`_chosen`), which it costs `Prices.save` to cut:
+
+    SOURCE  -> input    unlimited             an input can't be computed
+    SOURCE  -> result   Prices.recompute      to cut this edge is to compute the result again
+    operand -> result   unlimited             for that its operands are needed, too
+    value   -> SINK     unlimited             for each value that the backward reads
+
+In `x.sin().exp() + 1`, the gradient reads `x` (for `cos`) and `exp(sin(x))`. To save the latter
+costs 8 for each float32 (`SAVE`). To compute it again from `x`, which is saved anyway, costs two
+expensive functions on a CPU, which is 6, so that is done.
 """
 
 from __future__ import annotations
@@ -34,6 +44,7 @@ from pliant.sym.expr import ZERO, Expr, product_of
 
 aten = torch.ops.aten
 
+# The prices below share one unit: moving a byte to or from memory costs 1.
 SAVE: Final = 2.0
 """What it costs to save a byte: it is written, and read again."""
 
@@ -42,7 +53,7 @@ AT_HAND: Final = 1.0
 
 IN_MEMORY: Final = 1.5
 """The same of what a call of PyTorch reads or makes: it is written whether it is saved or not, but
-could be freed before the forward ends."""
+if it isn't, it can be freed before the forward ends."""
 
 RECOMPUTE: Final = 0.5
 """What it costs to compute an element again, in the same unit: arithmetic takes less time than
@@ -52,17 +63,18 @@ RECOMPUTE_EXPENSIVE: Final = 3.0
 """The same of functions that take tens of instructions."""
 
 GPU_ARITHMETIC: Final = 0.1
-"""How much of that it costs on a GPU, which is done with it before memory answers."""
+"""What arithmetic costs on a GPU compared with a CPU: it is done before memory answers."""
 
 RECOMPUTE_STORED: Final = 2.0
-"""What it costs to write a byte of it for a call of PyTorch, which reads it."""
+"""What it costs to write and read a byte of a recomputed value that a call of PyTorch reads."""
 
 RECOMPUTE_MATMUL: Final = 0.125
-"""The same of a multiplication in a matrix product."""
+"""What a multiplication costs in a matrix product that is computed again."""
 
 KEPT: Final = 1e9
-"""How many times more it costs to save what should not be saved: an input that the forward writes
-to, of which a copy would have to be made, which nothing does; what a checkpoint computes."""
+"""The factor on the price of what is saved only if nothing else is possible: an input that the
+forward writes to (`_forward` then gives up, as nothing makes a copy of it), and what the program
+computes in a checkpoint, which it wants to be computed again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,14 +95,15 @@ class Prices:
         return self.elements(tensor) * tensor.dtype.itemsize
 
     def save(self, tensor: Tensor, of_a_byte: float) -> float:
+        """The cost of saving a value, at this price of a byte."""
         if tensor.node is not None and (tensor.node.view or is_whole_write(tensor.node)):
             return UNLIMITED  # what it is a view of, or what was written, is saved
         price = self.bytes(tensor) * of_a_byte
         return price * KEPT if tensor.node is not None and tensor.node.recompute else price
 
     def recompute(self, node: Node, result: Tensor, stored: bool) -> float:
-        """To compute a result in the backward; unlimited for what can't be. `stored`: a call there
-        reads it, so that it is written, too."""
+        """The cost of computing `result` again in the backward; unlimited if that is impossible.
+        `stored`: a call of PyTorch reads it there, so it has to be written to memory, too."""
         if node.view or is_whole_write(node):
             return 0.0
         if not can_be_repeated(node) or node.recompute is False:
@@ -102,29 +115,31 @@ class Prices:
             price = RECOMPUTE_EXPENSIVE if is_expensive(node) else RECOMPUTE
             price *= self.arithmetic
             return (price * self.elements(result) + written) * self.budget
-        # Short of that the price of a call falls with the budget, so that memory is bought with
-        # time.
         if self.budget == 1:
             return UNLIMITED  # a call that does not fuse is time lost, whatever memory it saves
+        # Below that the price of a call falls with the budget, so that memory is bought with time.
         price = self._recompute_call(node, result) + written
         return price * self.budget / (1 - self.budget)
 
     def _recompute_call(self, node: Node, result: Tensor) -> float:
-        """A matrix product takes as many multiplications as the root of the sizes' product."""
-        # (m, k) times (k, n) has mk, kn and mn elements; the root of their product is mkn.
+        """The cost of a call, from the sizes of its tensors alone: that of reading and writing
+        them, or of the multiplications if it may be a matrix product."""
+        # (m, k) times (k, n) has mk, kn and mn elements; the root of their product is mkn, which is
+        # the number of multiplications. The three largest tensors, so that a bias doesn't count.
         counts = sorted([self.elements(t) for t in (result, *operands_of(node))])
         product = math.sqrt(math.prod(counts[-3:])) if len(counts) > 2 else 0.0
         return max(RECOMPUTE * sum(counts), RECOMPUTE_MATMUL * product)
 
 
 def can_be_repeated(node: Node) -> bool:
-    """Whether it gives the same again, and changes nothing. (Random numbers don't.)"""
+    """Whether a second call gives the same results and has no effect. (Random draws don't.)"""
     acts = node.effect or node.defines or node.put is not None
     return not acts and isinstance(node.func, torch._ops.OpOverload)
 
 
 def is_whole_write(node: Node) -> bool:
-    """Whether it is the value of some memory after a write to all of it: what was written."""
+    """Whether the node is `pliant.stored(new)`: memory after a write to all of it. Its value is
+    that of `new`, so nothing has to be computed."""
     return node.func is None and len(node.args) == 1
 
 
@@ -144,9 +159,11 @@ def fuses(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedTensors:
-    """What the forward leaves for the backward. Tensors: "input" or "output" with this number, or
-    "more" with its place behind the outputs; then the numbers. The tensors `donated` are in memory
-    that nobody else has, which the last backward may overwrite."""
+    """What the forward leaves for the backward: `values` of the joint graph, and for each one in
+    `tensors` where it is: ("input", number), ("output", number), or ("more", place) for an
+    additional result of the forward; then `numbers`, symbols that can't be read from sizes. Those
+    with an index in `donated` are the only owners of their memory, which the last backward may
+    overwrite."""
 
     tensors: tuple[tuple[str, int], ...]
     values: tuple[Tensor, ...]
@@ -156,9 +173,10 @@ class SavedTensors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """`forward` returns the outputs, the tensors that are saved, and numbers. `backward` gives the
-    function for some tangents (others are zero) and some gradients: it takes what is saved, the
-    numbers and these tangents; with it come the inputs whose gradients it returns."""
+    """`forward` returns the outputs, then the saved tensors that aren't among inputs and outputs,
+    then numbers. `backward(tangents, wanted)` is the function for the tangents that are there (the
+    others are zero) and the inputs whose gradients are wanted: it takes what is saved, the numbers
+    and these tangents. With it come the inputs whose gradients it returns: not those of zeros."""
 
     joint: Joint
     forward: FunctionalBuilder
@@ -173,6 +191,7 @@ class Partition:
 
 
 def partition(joint: Joint, prices: Prices) -> Partition:
+    """Split a joint graph into forward and backward. `prices` decide what is saved between them."""
     # Nodes that need a tangent run in the backward. All others run in the forward, and again in the
     # backward where that is cheaper than saving their results.
     late = _dependent(joint)
@@ -221,8 +240,8 @@ def _dependent(joint: Joint) -> set[Node]:
 
 
 def _note_recomputed(early: Sequence[Node]) -> None:
-    """What isn't in a checkpoint and reads what is on the way there is part of a gradient formula,
-    the part that needs no tangent."""
+    """Mark nodes that are to be computed again because they read what a checkpoint recomputes.
+    These aren't in the checkpoint: they belong to gradient formulas, and need no tangent."""
     for node in early:
         if node.recompute is None:
             makers = [t.node for t in operands_of(node) if t.node is not None]
@@ -230,8 +249,8 @@ def _note_recomputed(early: Sequence[Node]) -> None:
 
 
 def operands_of(node: Node) -> list[Tensor]:
-    """What it reads. A write into memory also reads what was there, and the steps that replace it
-    where it can't be done in place read operands of their own."""
+    """The tensors that a node reads. A write to a part also reads the old value of the memory, and
+    the steps that replace it where it can't be made in place read operands of their own."""
     operands = tensors_in((node.args, node.kwargs))
     if node.put is not None and not is_whole_write(node):
         operands.append(node.put.old)
@@ -257,7 +276,8 @@ def _read_by(joint: Joint, late: set[Node]) -> set[Tensor]:
 def _chosen(
     joint: Joint, early: Sequence[Node], late: set[Node], read: set[Tensor], prices: Prices
 ) -> list[Tensor]:
-    """The values to save: what separates `read` from all that can't be computed again."""
+    """The values to save: the nodes of a minimum cut, in the network that the module's docstring
+    describes. `read` are the values that the backward reads, `late` its nodes."""
     function = joint.function
     inputs = [t for t in function.inputs[: joint.inputs] if isinstance(t, Tensor)]
     outputs = returned_tensors(function.outputs[: joint.outputs])
@@ -268,7 +288,8 @@ def _chosen(
     network = FlowNetwork()
     candidates: set[Tensor] = set()
     for tensor in (*inputs, *[t for node in early for t in node.results]):
-        # Not unlimited: where nothing else is left the cut takes it, and `_forward` says why not.
+        # Not unlimited: if nothing else is left, the cut takes it, and `_forward` gives up with a
+        # reason, where an unlimited path would be an error of `FlowNetwork.cut`.
         factor = KEPT if tensor in written else 1.0
         # To save a value is to cut its node in two.
         network.add(tensor, prices.save(tensor, of_a_byte.get(tensor, SAVE)) * factor)
@@ -295,12 +316,12 @@ def _chosen(
 
 
 def _in_memory(nodes: Collection[Node]) -> set[Tensor]:
-    """What calls of PyTorch among these read or make."""
+    """The values in memory because calls of PyTorch among these nodes read or make them."""
     return _read_by_calls(nodes).union(*[node.results for node in nodes if _is_call(node)])
 
 
 def _read_by_calls(nodes: Iterable[Node]) -> set[Tensor]:
-    """What calls of PyTorch among these read, in memory."""
+    """The values that calls of PyTorch among these nodes read, which have to be in memory."""
     read: set[Tensor] = set()
     for node in nodes:
         for tensor in operands_of(node) if _is_call(node) else ():
@@ -319,7 +340,7 @@ def _is_call(node: Node) -> bool:
 def _needed(
     nodes: Sequence[Node], read: Iterable[Tensor], available: Collection[Tensor]
 ) -> list[Node]:
-    """The nodes that compute what is read from what is kept."""
+    """The nodes that compute `read` from the `available` values, in order."""
     missing = set(read) - set(available)
     needed: list[Node] = []
     # From the end, so that all readers of a node come before it.
@@ -331,8 +352,8 @@ def _needed(
 
 
 def delayed(nodes: Sequence[Node]) -> list[Node]:
-    """With what a checkpoint computes again right before it is needed: no earlier than it would be
-    in eager PyTorch, so that no two checkpoints are in memory at once."""
+    """The nodes in another order: those that a checkpoint recomputes stand right before their first
+    reader. So no two checkpoints are in memory at once, as in eager PyTorch."""
     makers = {t: node for node in nodes if node.recompute for t in node.results}
     if not makers:
         return list(nodes)
@@ -406,15 +427,15 @@ def _is_new(out: Any) -> bool:
 
 
 def _root(value: Tensor) -> Tensor:
-    """What a value is a view of, in the end, or itself."""
+    """The value at the start of a chain of views, which may be `value` itself."""
     while value.node is not None and value.node.view:
         value = value.node.args[0]
     return value
 
 
 def _left_in_inputs(joint: Joint) -> dict[Tensor, int]:
-    """The values that inputs have after the forward, where autograd knows of the write. (What is
-    left in others, as statistics, may be overwritten before the backward.)"""
+    """The values that inputs have after the forward, with their numbers, where autograd knows of
+    the write. (Others, such as running statistics, may be overwritten before the backward.)"""
     function = joint.function
     values: dict[Tensor, int] = {}
     for at in joint.rebased:
@@ -427,7 +448,8 @@ def _left_in_inputs(joint: Joint) -> dict[Tensor, int]:
 
 
 def _at_hand(joint: Joint) -> dict[Tensor, tuple[str, int]]:
-    """Where values are that needn't be returned apart: first of all among the inputs."""
+    """Where the values are that are inputs or outputs of the forward anyway, so that saving them
+    takes no additional result. Inputs come first."""
     function = joint.function
     places: dict[Tensor, tuple[str, int]] = {}
     for at, value in enumerate(function.inputs[: joint.inputs]):
@@ -444,7 +466,8 @@ def _at_hand(joint: Joint) -> dict[Tensor, tuple[str, int]]:
 
 
 def _numbers(joint: Joint, values: Sequence[Tensor]) -> list[Any]:
-    """The symbols of the backward that can't be read from the sizes of its inputs."""
+    """The symbols in the joint graph that can't be read from sizes and strides of the saved
+    `values`: the backward gets them as arguments."""
     symbols: dict[Any, None] = {}
     for node in joint.function.nodes:
         for tensor in (*operands_of(node), *node.results):
@@ -459,7 +482,9 @@ def _numbers(joint: Joint, values: Sequence[Tensor]) -> list[Any]:
 
 
 class _Backward:
-    """Makes one backward function. `tangents`: which are given; the others are zero."""
+    """Makes one backward function, from copies of the nodes of the joint graph. `tangents`: which
+    are given; the others are zero, and so is what is computed from them alone. `wanted`: the inputs
+    whose gradients it returns. `now` maps values of the joint graph to those of this function."""
 
     def __init__(self, parts: Partition, tangents: Sequence[bool], wanted: Collection[int]) -> None:
         self.joint = joint = parts.joint
@@ -488,6 +513,7 @@ class _Backward:
         return new
 
     def make(self) -> tuple[FunctionalBuilder, tuple[int, ...]]:
+        """The function, and the inputs whose gradients it returns; zero ones aren't returned."""
         joint = self.joint
         gradients = list(zip(joint.wanted, joint.function.outputs[joint.outputs :], strict=True))
         gradients = [(at, window) for at, window in gradients if at in self.wanted]
@@ -512,7 +538,8 @@ class _Backward:
     # ---- zeros
 
     def _late(self, node: Node) -> None:
-        """A node that needs tangents. All are linear in them: of zeros comes zero."""
+        """Copy a node that needs tangents. All operators of gradient formulas are linear in them,
+        so a node that only gets zeros gives zeros, and is left out."""
         arriving: Sequence[Tensor] = [t for t in operands_of(node) if t in self.dependent]
         if node.gradient is not None:  # a function of the program is called as a whole, or not
             arriving = [t for t in node.gradient.arriving if t in self.dependent]
@@ -523,7 +550,8 @@ class _Backward:
         if len(zeros) == len(arriving):
             self.zero.update(node.results)
             return
-        # A sum of gradients is the one that arrives, but a tensor of its own as in eager PyTorch.
+        # `zero + gradient` is a copy of the gradient: in eager PyTorch, too, the sum is a tensor of
+        # its own.
         if zeros and node.name == "aten.add.Tensor" and len(node.args) == 2:
             arriving_gradient = next(t for t in node.args if t not in self.zero)
             (result,) = node.results
@@ -589,7 +617,8 @@ class _Backward:
         return self.now[tensor]
 
     def _unused(self, tensor: Tensor) -> Tensor:
-        """A result beside the one that is wanted, which is at hand already."""
+        """A result that is saved, of a node that is computed again for another result: the saved
+        value is used, and this one is dropped."""
         return _like(tensor)
 
     def _now(self, value: Any) -> Any:

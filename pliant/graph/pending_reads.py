@@ -4,6 +4,10 @@ The one idea: a value that isn't stored is computed where it is used, from memor
 overwritten by then (a write-after-read hazard). So each value records the memory that it depends
 on, and before memory is written, the dependent values that are still needed are realized. Eager
 PyTorch stores all of them, so this never costs more.
+
+    y = x + 1         an expression over the memory of x
+    x.mul_(2)         y is stored first, or `return` would compute it from the new x
+    return y
 """
 
 from __future__ import annotations
@@ -23,12 +27,12 @@ NOTHING: Final[frozenset[Definition]] = frozenset()
 
 
 class PendingReads:
-    """Which values look at which memory. `position` is that of the node being lowered."""
+    """Which values depend on which memory. `position` is that of the node being lowered."""
 
     def __init__(self, function: Functional, nodes: Sequence[Node]) -> None:
         self.position = 0
-        self.stores: dict[Tensor, Node] = {}  # what is written, and by whom
-        self._last: dict[Tensor, float] = {}
+        self.stores: dict[Tensor, Node] = {}  # the write that each new value is put in memory by
+        self._last: dict[Tensor, float] = {}  # the position of each value's last reader
         for at, node in enumerate(nodes):
             self._last.update(dict.fromkeys(tensors_in((node.args, node.kwargs)), at))
             if node.put is not None:
@@ -42,7 +46,8 @@ class PendingReads:
         self._lookers: dict[Definition, dict[Tensor, None]] = {}
 
     def note(self, tensor: Tensor, indexed: IndexedTensor, made_of: Iterable[Tensor]) -> None:
-        """The value is this now; if it isn't in memory, it is computed from others."""
+        """Note the memory that a value depends on: the memory that it is in, or that which the
+        values `made_of` depend on."""
         if not self._followed:
             return
         if indexed.memory is not None:
@@ -57,7 +62,8 @@ class PendingReads:
         return memory in self._looks_at.get(tensor, NOTHING)
 
     def needed(self, memory: Definition, after: int) -> list[Tensor]:
-        """Values that look at the memory and are needed so many nodes after this one, or later."""
+        """The values that depend on `memory` and are read by the node `after` nodes behind this
+        one, or by a later one."""
         first = self.position + after
         # Those that are no longer needed are dropped for good, so that each is looked at a few
         # times only.
@@ -81,8 +87,9 @@ def written(
     strides: tuple[Expr, ...],
     offset: Expr = ZERO,
 ) -> Definition:
-    """The write of a value to a part of some memory. What is computed from other places of the same
-    memory, or may find that it has to raise, is computed first."""
+    """Define a write of a value to a part of some memory. A value that reads other places of the
+    same memory, as in `x.copy_(x.flip(0))`, or that may have to raise, is stored elsewhere first.
+    """
     new = Definition("", sizes, strides, memory.type, Computed(indexed.at), memory, offset)
     reads = probe(new)
     own = own_place(new)
@@ -99,10 +106,10 @@ def write_last(
     values: dict[Definition, IndexedTensor],
     take: Callable[[Definition], None],
 ) -> None:
-    """The memory of inputs gets its last values. Whoever is computed from the memory of another is
-    written before that one; of several that are computed from each other, one is stored first, and
-    so is what may find that it has to raise. `take` is called with each target after its
-    definitions are made."""
+    """Write the last `values` of inputs to their memory, by target. One that reads the memory of
+    another target is written before that one. In a cycle, as when two inputs are swapped, one value
+    is stored elsewhere first, and so is one that may have to raise. `take` is called with each
+    target after its definitions are made."""
     reads: dict[Definition, set[Definition]] = {}
     readers: dict[Definition, int] = dict.fromkeys(values, 0)
 
@@ -144,7 +151,7 @@ def _released(
     readers: dict[Definition, int],
     left: dict[Definition, None],
 ) -> list[Definition]:
-    """Remove one reader from each. Returns those that have no reader left."""
+    """Remove one reader from each of the memories. Returns those that have no reader left."""
     released = []
     for memory in sorted(memories, key=lambda m: m.name):
         readers[memory] -= 1

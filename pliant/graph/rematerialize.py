@@ -15,7 +15,8 @@ from pliant.graph.partition import can_be_repeated, is_whole_write, operands_of
 
 
 def rematerialize(function: FunctionalBuilder) -> None:
-    """Have gradient formulas read copies of what checkpoints compute."""
+    """Rewrite gradient formulas to read copies of what checkpoints compute. `Node.recompute` says
+    which nodes are in a checkpoint; those with None are outside."""
     makers = {t: node for node in function.nodes if _is_repeated(node) for t in node.results}
     if not makers:
         return
@@ -31,7 +32,7 @@ def rematerialize(function: FunctionalBuilder) -> None:
 
 
 def _is_repeated(node: Node) -> bool:
-    """What can't be repeated, as random draws, is kept."""
+    """Whether copies of the node are made. What can't be repeated, like random draws, is kept."""
     free = node.view or is_whole_write(node)
     return bool(node.recompute) and (free or can_be_repeated(node))
 
@@ -39,7 +40,8 @@ def _is_repeated(node: Node) -> bool:
 def _missing(
     node: Node, makers: Mapping[Tensor, Node], copies: Mapping[Tensor, Tensor]
 ) -> list[Node]:
-    """The nodes of which `node` needs copies that aren't there yet, in order."""
+    """The nodes of which `node` needs copies that don't exist yet, in the order of their reads (a
+    postorder walk)."""
     order: dict[Node, None] = {}
     waiting = [node]  # not by recursion: a checkpoint may be a chain of thousands of operators
     while waiting:

@@ -1,7 +1,9 @@
 """Writes through views: what becomes of a tensor when a view of it gets new values.
 
-The one idea: for each kind of view, the way back, which is in the record of the operator. For
-everything else PyTorch has an operator that takes strides.
+The one idea: each view operator has an inverse in its record, which puts new elements back into
+what it is a view of. For `row = y[0:1]`, a write to `row` makes `y` the value
+`slice_scatter(y, new, 0, 0, 1)`. Views without an inverse (`as_strided`) are put back by computing
+where their elements are from strides.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ DETACH: Final = "aten.detach.default"
 
 
 def written_back(functionalizer: Any, alias: Any, parent: Any, new: Any) -> Any:
-    """The fake of `parent` with `new` in the place that the view `alias` shows."""
+    """`parent` with `new` in place of the elements that `alias`, a view of it, shows."""
     # One step back: the caller goes from the view to its base, view by view.
     record = alias.op.record
     args = tuple([_number(functionalizer, arg) for arg in alias.args[1:]])
@@ -37,7 +39,7 @@ def written_back(functionalizer: Any, alias: Any, parent: Any, new: Any) -> Any:
 
 
 def window_of(target: Tensor, memory: Tensor) -> Strided:
-    """Where a tensor is in memory, counted from the first element of that."""
+    """Where `target` is, counted from the first element of `memory`, its base."""
     return Strided(target.sizes, target.strides, target.offset - memory.offset)
 
 
@@ -52,7 +54,7 @@ def covers_all(alias: Any) -> bool:
 
 
 def can_be_put_back(alias: Any) -> bool:
-    """Whether there is a way back through all views but by computing with strides."""
+    """Whether all views on the way to the base have inverses, so that no strides are needed."""
     while alias.parent is not None:
         if alias.op.record.inverse is None:
             return False
@@ -67,8 +69,8 @@ def _number(functionalizer: Any, value: Any) -> Any:
 
 
 def memory_of(functionalizer: Any, alias: Any, view: Any) -> Any:
-    """What `as_strided` makes a view of: all the memory, whatever tensor it was called on; but
-    detached, if that tensor is."""
+    """What `as_strided` makes a view of: all the memory, whatever tensor `alias` it was called on;
+    but detached, if that tensor is. `view` is the result, which has to lie within the memory."""
     detached = None
     while alias.parent is not None:
         detached = alias if alias.op.name == DETACH else detached
@@ -91,8 +93,8 @@ def memory_of(functionalizer: Any, alias: Any, view: Any) -> Any:
 
 
 def keep_unwritten(memory: Any) -> None:
-    """A value that is computed has nothing between its elements; only an input has, until there is
-    another value for it."""
+    """Refuse views of what lies between the elements (`between`) of memory that was written to: the
+    value after a write has elements alone. Only the memory of an input has more."""
     if memory.between and memory.version:
         raise Undecided("as_strided, of what lies between the elements of a tensor")
 
@@ -101,8 +103,11 @@ def _shows_elements_only(functionalizer: Any, window: Tensor, base: Tensor) -> b
     """Whether it is known that a window on memory shows nothing but elements of the tensor there,
     if it does not reach beyond it."""
     is_known = functionalizer.env.known
+    # Without gaps, every place in reach is that of an element.
     if is_known(eq(product_of(base.sizes) - 1, _reach(base))):
         return True
+    # Of a vector with a step, such as `x[:, 0]`, the window shows elements alone if all its strides
+    # are multiples of the step.
     steps = [stride for stride, size in zip(base.strides, base.sizes) if not is_known(eq(size, 1))]
     step = steps[0].value if len(steps) == 1 else None
     numbers = [n.value for n in (*window.strides, window.offset - base.offset)]
@@ -110,12 +115,13 @@ def _shows_elements_only(functionalizer: Any, window: Tensor, base: Tensor) -> b
 
 
 def _reach(t: Any) -> Expr:
-    """From the first element to the last, if there are any."""
+    """How far the last element is from the first, if there are any."""
     return sum_of([mul(size - 1, stride) for size, stride in zip(t.sizes, t.strides)])
 
 
 def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
-    """Elements are replaced where they are in memory, which must have no gaps."""
+    """The inverse of any view of dense memory: scatter `new` into the base as a vector, at indices
+    that are computed from the strides of the view."""
     env, view = rec.env, alias.value
     base = rec.tensor(parent)
     keep_injective(rec, alias.op.name, alias, view)  # what is in one place has one value

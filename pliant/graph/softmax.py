@@ -3,6 +3,8 @@
 The one idea: of a softmax of long rows the largest number and the sum of each row are all that is
 hard to compute again. As one operator it is saved for the backward as a whole, often in float32 and
 twice as large as what it was computed from; in parts, the partition saves those two numbers.
+
+    log_softmax(x) = (x - m) - log(sum(exp(x - m)))    with m = amax(x), one number per row
 """
 
 from __future__ import annotations

@@ -18,14 +18,16 @@ _FLOATS = "to_float fadd fsub fmul truediv fpow fneg fabs fmin fmax"
 _MATH = "math.sqrt math.exp math.log math.sin math.cos"
 _COMPARISONS = "fle flt feq fne not"
 NATIVE: Final = frozenset(f"{_FLOATS} {_MATH} {_COMPARISONS}".split())
-"""As in csrc/arithmetic.cpp."""
+"""The operations that csrc/arithmetic.cpp implements."""
 OF_FLOATS: Final = frozenset(("fadd", "fsub", "fmul", "fpow", "fneg"))
-"""Of integers alone, Python computes these exactly, and there is no -0."""
+"""Operations that aren't the launcher's if all operands are integers: these are computed exactly
+(a double can't hold all of 64 bits), and have no -0."""
 
 
 def arithmetic_parts(node: Any, computed: Container[Any]) -> list[Any]:
-    """What has to be computed for a float or a condition on floats, each part behind its operands,
-    the node itself last; nothing if some part needs Python. Integers are parts as they are."""
+    """The subexpressions that have to be computed for a float or a condition on floats, in
+    postorder: each after its operands, the node itself last. Empty if some part needs Python.
+    Integer subexpressions are parts as a whole. `computed` has what needn't be computed again."""
     if not isinstance(node, (FloatExpr, Cond)):
         return []
     parts: dict[Any, None] = {}

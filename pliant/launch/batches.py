@@ -30,14 +30,14 @@ from pliant.targets.target import Hint, Target
 
 MOST_BYTES: Final = 1 << 20
 MOST_NS: Final = 200_000
-"""A kernel that takes longer keeps all threads busy by itself."""
+"""A kernel that takes longer keeps all threads busy by itself, so it is launched alone."""
 
 Batch = tuple[int, ...]
 """Positions in the schedule: of one call, or of groups that are launched together."""
 
 
 def plan_batches(scheduled: Scheduled, kernels: Kernels, target: Target, hint: Hint) -> list[Batch]:
-    """All items of the schedule, in an order in which they can run."""
+    """All items of the schedule as batches, in an order in which they can run."""
     # A GPU runs launches back to back by itself, so there is nothing to gain.
     if target.overlaps_launches:
         return [(at,) for at in range(len(scheduled.items))]
@@ -56,8 +56,8 @@ def plan_batches(scheduled: Scheduled, kernels: Kernels, target: Target, hint: H
 
 
 def _is_small(kernel: GroupKernel | None, hint: Hint) -> bool:
-    """Whether it gains from company. A kernel that may find an error runs alone: what comes behind
-    it may overwrite inputs."""
+    """Whether a kernel may share a batch. One that may raise runs alone, since what comes after it
+    may overwrite inputs that the fallback needs."""
     if kernel is None:
         return True
     extent, cost = kernel.launch
@@ -67,15 +67,16 @@ def _is_small(kernel: GroupKernel | None, hint: Hint) -> bool:
 
 
 class _Run:
-    """Groups that follow each other, each in the first batch behind those it has to wait for."""
+    """Groups that follow each other without a call between them. Each goes into the first batch
+    after those that it has to wait for (list scheduling by data dependences)."""
 
     def __init__(self, memory: Mapping[Definition, Memory], hint: Hint) -> None:
         self.memory = memory
         self.hint = hint
         self.members: list[list[int]] = []
         self.bytes: list[int] = []
-        self.read_in: dict[Any, int] = {}  # the last batch that reads this memory
-        self.written_in: dict[Any, int] = {}
+        self.read_in: dict[Any, int] = {}  # by memory: the last batch that reads it
+        self.written_in: dict[Any, int] = {}  # by memory: the last batch that writes to it
 
     def batches(self) -> list[Batch]:
         return [tuple(members) for members in self.members]
@@ -104,6 +105,7 @@ class _Run:
         return len(self.members) - 1
 
     def _touched(self, kernel: GroupKernel | None) -> tuple[set[Any], set[Any]]:
+        """The memory that a kernel only reads, and that which it writes to."""
         read: set[Any] = set()
         written: set[Any] = set()
         for buffer, memory in (
@@ -118,15 +120,17 @@ class _Run:
 
 
 Memory = frozenset[Any]
-"""The definitions whose memory something may be in, itself among them."""
+"""The definitions whose memory a definition may be in, itself among them: two that share one may
+overlap."""
 
 
 def _memory_of(scheduled: Scheduled) -> dict[Definition, Memory]:
-    """Where what is computed may be. (Inputs that are written to share memory with no others, or
-    else the program doesn't run.)"""
+    """The memory that each computed definition may be in. (Inputs that are written to share memory
+    with no others, or else the program doesn't run.)"""
     memory: dict[Definition, Memory] = {}
-    # One object for all of them: two such functions may use the same memory.
-    elsewhere = frozenset((object(),))  # memory of functions that nobody knows
+    # Memory that functions in Python keep themselves. One object for all of them, since two such
+    # functions may return the same memory.
+    elsewhere = frozenset((object(),))
 
     def of(definition: Definition) -> Memory:
         return memory.get(definition) or frozenset((definition,))
@@ -144,8 +148,8 @@ def _memory_of(scheduled: Scheduled) -> dict[Definition, Memory]:
 
 
 def _is_fresh(call: ExternCall) -> bool:
-    """Whether what it makes is in memory that nobody else has. An operator with kernels of its own
-    says so in its schema; one that is a function of others may return an argument."""
+    """Whether the results of a call are in memory that nothing else refers to. The schema of an
+    operator with kernels of its own says so; a composite one may return an argument (`reshape`)."""
     func = call.what.node.func
     if call.fresh or call.view or not isinstance(func, torch._ops.OpOverload):
         return call.fresh

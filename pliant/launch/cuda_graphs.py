@@ -45,7 +45,8 @@ class GraphRecorder(Protocol):
         """PyTorch's current stream; None if somebody records it already."""
 
     def record(self, call: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """What does again what the call does, and what the call returns. Nothing is done yet."""
+        """Record what `call` launches, without running it. Returns a function that replays it, and
+        what the call returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class CudaRecorder:
 
 
 def recordable(program: Program) -> bool:
-    """Whether nothing in it depends on anything but sizes and the memory of tensors."""
+    """Whether launches of the program may be recorded: its steps depend on nothing but sizes and
+    addresses of tensors, run on the GPU alone, and there are enough of them to gain from it."""
     kinds = [step[0] for step in program.steps]
     launches = sum(kind in ("cuda_kernel", "call") for kind in kinds)
     if launches < FEW_LAUNCHES or not _RECORDED.issuperset(kinds):
@@ -99,7 +101,8 @@ def _constant(argument: Any) -> Any:
 
 @dataclass(slots=True, eq=False)
 class RecordedLaunch:
-    """Launches, with the addresses that they are for (0: copied to `copies`), and the results."""
+    """A recording. `addresses` are those of the arguments that it was made with; 0 for one that is
+    copied to its tensor in `copies` before each replay. `result` is in memory of the recording."""
 
     replay: Callable[[], None]
     addresses: list[int]
@@ -141,7 +144,7 @@ class Output:
 
 
 class SizeRecordings:
-    """What is known of calls with the same sizes and numbers on one stream."""
+    """The recordings for calls with the same sizes and numbers on one stream."""
 
     def __init__(self, addresses: list[int]) -> None:
         self.addresses = addresses  # of the call before
@@ -150,7 +153,8 @@ class SizeRecordings:
 
 
 class RecordingLauncher:
-    """Called as the launcher is whose launches it records."""
+    """Stands for a launcher, whose launches it records and replays. The first call with some sizes
+    is made as usual, the second is recorded, and later ones are replayed where that is possible."""
 
     def __init__(
         self,
@@ -186,7 +190,8 @@ class RecordingLauncher:
             self.lock.release()
 
     def _recording(self, stream: int, args: Sequence[Any]) -> RecordedLaunch | None:
-        """One that can be replayed for these arguments."""
+        """A recording that can be replayed for these arguments, which may be made now; None if the
+        call has to be made as usual."""
         key = (stream, *[self._described(arg) for arg in args])
         addresses = [arg.data_ptr() if isinstance(arg, torch.Tensor) else 0 for arg in args]
         sizes = self.sizes.get(key)
@@ -214,7 +219,8 @@ class RecordingLauncher:
         self.sizes[key] = sizes
 
     def _settle(self, sizes: SizeRecordings, addresses: list[int], args: Sequence[Any]) -> bool:
-        """Note which arguments have moved; False if they can't be copied."""
+        """Have arguments that are at another address than in the last call copied from now on.
+        Returns whether another recording may be made."""
         moved = {
             at
             for at, (before, now) in enumerate(zip(sizes.addresses, addresses, strict=True))

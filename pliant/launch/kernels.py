@@ -32,12 +32,13 @@ ComputedBy = Callable[[Collection[Definition]], tuple[Node, ...]]
 
 
 class KernelRefused(Exception):
-    """The target has no such type or operation. That is no mistake: PyTorch runs the operators."""
+    """Raised where the target lacks a type or an operation. It is no failure: PyTorch runs the
+    operators of that kernel."""
 
 
 class KernelError(Exception):
-    """What was to share a kernel has to run without one, because of the `error`. `others` are
-    groups that the target refuses, too."""
+    """Raised for a group that has no kernel, because of the `error`. `others` are further groups
+    that the target refuses, so that all are left to PyTorch at once."""
 
     def __init__(
         self, group: FusionGroup, error: Exception, others: tuple[KernelError, ...] = ()
@@ -49,14 +50,14 @@ class KernelError(Exception):
 
     @property
     def loops(self) -> list[Definition]:
-        """The reductions, scans and the like: what a target refuses is rarely about the members
-        that are computed element by element."""
+        """The members that aren't computed element by element (reductions, scans, scatters): what a
+        target refuses is rarely about the others."""
         return [m for m in self.group.members if not isinstance(m.body, Computed)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupKernel:
-    """The kernel of a group. Its buffers are the memory of these definitions, in order."""
+    """The kernel of a group. `memory` has the definition that each of its buffers is, in order."""
 
     kernel: Kernel
     memory: tuple[Definition, ...]
@@ -90,9 +91,9 @@ def write_kernels(
     is_natural: IsNatural,
     computed_by: ComputedBy = lambda definitions: (),
 ) -> Kernels:
-    """Write the kernels, each for the target of the device that has its memory. `is_natural`:
-    whether a number is surely at least 0. `computed_by`: the operators that became these
-    definitions."""
+    """Write the kernels, each for the target of the device that has its memory (`targets`, by type
+    of device). `is_natural`: whether a number is surely at least 0. `computed_by`: the operators
+    that became these definitions. Raises one `KernelError` for all groups that are refused."""
     groups: dict[int, GroupKernel] = {}
     sources: dict[Any, KernelSource] = {}  # a network of equal layers has few different kernels
     refused: list[KernelError] = []  # all of them, or the graph is lowered again for each
@@ -130,7 +131,7 @@ def write_kernels(
 
 
 def compile_kernels(function: str, kernels: Kernels, scheduled: Scheduled) -> dict[str, Any]:
-    """The machine code of each kernel of `function`, by its key: handles for the launcher."""
+    """Compile the kernels of `function`. Returns handles for the launcher, by key."""
     handles: dict[str, Any] = {}
     # Equal layers of a network have equal kernels.
     different: dict[str, tuple[int, GroupKernel]] = {}
@@ -155,6 +156,8 @@ def compile_kernels(function: str, kernels: Kernels, scheduled: Scheduled) -> di
 
 @contextmanager
 def _blamed_on(group: FusionGroup, refused: list[KernelError] | None = None) -> Iterator[None]:
+    """Turn exceptions into a `KernelError` of this group. If there is a list `refused`, a refusal
+    is collected there instead of raised."""
     try:
         yield
     except KernelRefused as reason:

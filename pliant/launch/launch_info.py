@@ -31,8 +31,8 @@ SHOWN: Final = 3  # operations in the name of a kernel
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """What a step is. `operations`: on numbers, at the sizes that were seen when it was
-    compiled. `kernels`: the names of those that it launches."""
+    """What a step of a program is, for people. `operations` counts operations on numbers, at the
+    sizes that were seen when it was compiled. `kernels`: the names of those that it launches."""
 
     kind: str
     name: str
@@ -56,7 +56,7 @@ class LaunchInfo:
     hint: Hint
 
     def describe(self, number: int) -> MeasuredStep:
-        """What a step is."""
+        """Describe the step with this number."""
         step = self.steps[number]
         kind = KINDS.get(step[0], MEMORY_STEP)
         if step[0] == "call":
@@ -96,7 +96,8 @@ def _operators(kernel: Kernel) -> Iterable[str]:
 
 
 def count_operations(body: tuple[Statement, ...], hint: Hint) -> int:
-    """How many operations on numbers the statements are, roughly: a function counts as many."""
+    """Roughly how many operations on numbers the statements take. A function such as `exp` counts
+    as many (`WEIGHT`)."""
     total = 0
     for item in body:
         if isinstance(item, Loop):

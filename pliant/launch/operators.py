@@ -40,7 +40,7 @@ class OperatorCall:
 
 
 def constant_call(real: torch.Tensor, returned: bool) -> OperatorCall:
-    """A tensor of the program's; who gets it as a result may write to it."""
+    """The call that gives a constant tensor: itself, or a copy if it is returned."""
     if returned:
         # A copy for each call: the caller may write to what he gets.
         return OperatorCall("aten::clone", "", (real, None))
@@ -73,6 +73,7 @@ _NOT_TENSORS: Final = (int, float, complex, Expr, FloatExpr, Cond, type(None))
 
 
 def _without_grad(func: Any, schema: Any, *args: Any) -> Any:
+    """Call an operator from Python with the arguments of its schema in order."""
     named = {a.name: v for a, v in zip(schema.arguments, args) if a.kwarg_only}
     with torch.no_grad(), torch._C._DisableAutocast():
         return func(*args[: len(args) - len(named)], **named)

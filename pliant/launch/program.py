@@ -21,8 +21,9 @@ Step = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class Program:
     """A compiled graph as data: what to compute, allocate, call and free, step by step. These are
-    the arguments of the native `Launcher`, whose documentation says what they mean. `kernels` are
-    keys, `objects` is how many live objects it refers to."""
+    the arguments of the native `Launcher`, whose documentation says what they mean. `inputs` counts
+    the arguments; `symbols` says where sizes are read from; `written` are the inputs that are
+    overwritten; `kernels` are keys of machine code; `objects` counts the live objects."""
 
     inputs: int
     symbols: tuple[tuple[int, str, int], ...]
@@ -38,8 +39,8 @@ class Program:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramBindings:
-    """The live part: objects by number, machine code by key, and what runs instead of the program
-    where that can't."""
+    """The live part: objects by number, machine code by key, and the fallback that runs where the
+    program can't, with the same arguments."""
 
     objects: tuple[Any, ...]
     kernels: Mapping[str, Any]
@@ -47,7 +48,7 @@ class ProgramBindings:
 
 
 def load(program: Program, bindings: ProgramBindings, info: object = None) -> Launcher:
-    """What runs it. `info`: what its measurements are about."""
+    """The native launcher of a program. `info` describes its steps to those who measure them."""
     return Launcher(
         program.inputs,
         program.symbols,

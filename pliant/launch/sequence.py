@@ -1,8 +1,13 @@
 """The launch sequence of a graph: kernels and calls in order, as the `Program` of the launcher.
 
 The one idea: nothing is decided here any more. The schedule says what runs and in which memory, the
-kernels are written; what is left is to give numbers to tensors and sizes, to free what nobody needs
-any longer, and to say where the results are.
+kernels are written; what is left is to give numbers to tensors and sizes, to free what isn't needed
+any longer, and to say where the results are. The order of a program is
+
+1. numbers that depend on sizes alone, and tests of small sizes (`_watch_sizes`);
+2. tests of memory and numbers, which leave everything untouched where they fail;
+3. constants, then kernels and calls in the order of the schedule, with allocations and frees;
+4. version counters of what was written, which autograd compares.
 """
 
 from __future__ import annotations
@@ -32,8 +37,8 @@ Strides = tuple[Expr, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutputLayout:
-    """What a program foresees of its results: the strides of each, in terms of symbols that are
-    read from the arguments; None for what PyTorch lays out or what is no tensor."""
+    """How a program lays out its results: `strides` of each, in terms of `symbols` that are read
+    from the arguments; None for what PyTorch lays out or what is no tensor."""
 
     symbols: Mapping[Any, SymbolSource]
     strides: Sequence[Strides | None]
@@ -53,8 +58,9 @@ def sequence(
     watcher: Watcher | None,
     frees_inputs: bool = False,
 ) -> tuple[Program, tuple[Any, ...], OutputLayout]:
-    """The program, the live objects that it refers to by number, and how its results look.
-    `frees_inputs`: nobody needs the arguments if something fails on the way."""
+    """Write the program. Returns it with the live objects that it refers to by number, and the
+    layout of its results. `frees_inputs`: arguments may be freed after their last use, as no
+    fallback needs them. `watcher` is called with the sizes that may be 0 or 1."""
     # Numbers first: every later step refers to sizes by their place in the array.
     sources, numbers = symbols_of(function.inputs)
     # `as_seen` counts sizes of 0 as 1, and must leave strides alone.
@@ -102,7 +108,8 @@ def sequence(
 
 
 def _versions(items: Sequence[Any], outputs: Sequence[Step]) -> list[Step]:
-    """Results in new memory have the versions that eager's have. Views of one memory share it."""
+    """Steps that give results in new memory the versions that eager PyTorch's would have, which
+    count the program's writes. Views of the same memory share one counter."""
     slots: dict[Any, Step] = {}
     for item, output in zip(items, outputs, strict=True):
         if isinstance(item, tuple):
@@ -147,7 +154,8 @@ def _write_items(
             continue
         extern: ExternOperator = item.call.what
         node = extern.node
-        if node is first_draw:  # if something fails, random numbers are drawn once more
+        # If a later step fails, the captured graph draws again: from the state remembered here.
+        if node is first_draw:
             writer.steps.append(("random", writer.place))
         dtypes = [tensor.dtype for tensor in node.results]
         writer.call(operator_call(extern), item.call.makes, dtypes, node.defines, item.final)
@@ -178,7 +186,7 @@ def _first_draw(scheduled: Scheduled) -> Node | None:
 
 
 def _strides(writer: StepWriter, item: Any, out: Step) -> Strides | None:
-    """Of an output; None if it is no tensor, or PyTorch has laid it out."""
+    """The strides that an output has; None if it is no tensor, or PyTorch has laid it out."""
     view = item[0] if isinstance(item, tuple) else item
     if not isinstance(view, OutputView) or (item is view and view.whole) or not view.sizes:
         return None
@@ -191,7 +199,8 @@ def _strides(writer: StepWriter, item: Any, out: Step) -> Strides | None:
 def _watch_sizes(
     writer: StepWriter, lowered: Lowered, layout: OutputLayout, watcher: Watcher
 ) -> None:
-    """Sizes of arguments and results that are 0, or may be 0 or 1."""
+    """Add a step that calls the watcher in the first call with some of the sizes 0 or 1, in which
+    eager PyTorch may choose other strides. Sizes known to be larger are left out."""
     sizes = {s: None for s, source in layout.symbols.items() if source[1] == "size"}
     for item, strides in zip(lowered.outputs, layout.strides):
         view = item[0] if isinstance(item, tuple) else item
@@ -205,6 +214,7 @@ def _watch_sizes(
 
 
 def _output(writer: StepWriter, item: Any, lowered: Lowered) -> Step:
+    """Where a result is: in a slot (which may need a view), a value, or a constant."""
     if isinstance(item, tuple):
         output, memory = item
         offset = output.offset + memory.offset

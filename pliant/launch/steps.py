@@ -1,8 +1,12 @@
 """The steps of a launch sequence in the making: numbers, tensors, kernels and calls.
 
-The one idea: everything that a call needs to compute is a number in one array or a tensor in
-another, and a step says which of them it takes and makes. Numbers that depend on sizes alone are
-computed before anything runs.
+The one idea: everything that a call needs to compute is a number in one array (a value, `v0`) or a
+tensor in another (a slot, `t0`), and a step says which of them it takes and makes. Numbers that
+depend on sizes alone are computed before anything runs. For `y = x * 2` and any size s0 of x:
+
+    ("compute", 1, ...)                       v1 = 1, the stride; v0 = s0 is read from x
+    ("cpu_empty", 1, float32, (0,), (1,))     t1 = memory of size v0 and stride v1
+    ("cpu_kernel", 0, (0, 1), (0,), ...)      kernel 0 on t0 and t1, with the size v0
 """
 
 from __future__ import annotations
@@ -30,26 +34,26 @@ from pliant.sym.floats import FloatExpr, float_bits, held_as
 from pliant.sym.functions import python_function
 from pliant.sym.program import instructions
 
-FLAG_SLOT: Final = -1
+FLAG_SLOT: Final = -1  # the flag of errors, in place of a tensor
 ABSENT: Final = -1  # a launch parameter that a kernel does not have
 
 
 @dataclass(slots=True)
 class StepWriter:
-    """A launch sequence in the making, for a target: `place` is the device of its tensors."""
+    """A launch sequence under construction. `place` is the device of the target's tensors."""
 
     place: torch.device = CPU
-    values: dict[Any, int] = field(default_factory=dict)
+    values: dict[Any, int] = field(default_factory=dict)  # numbers of values, by expression
     slots: dict[Definition, int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    computes: list[Step] = field(default_factory=list)
+    computes: list[Step] = field(default_factory=list)  # run before `steps`
     kernels: dict[str, int] = field(default_factory=dict)  # numbers, by key
     objects: list[Any] = field(default_factory=list)  # live ones, which steps have numbers of
     returned: dict[int, object] = field(default_factory=dict)  # by slot
     numbers: Mapping[Any, Any] = field(default_factory=dict)  # by symbols that stand for them
     late: set[Any] = field(default_factory=set)  # symbols that are not known from the start
-    foreign: set[Definition] = field(default_factory=set)  # that PyTorch has allocated
-    first: dict[Definition, Definition] = field(default_factory=dict)  # to have that memory
+    foreign: set[Definition] = field(default_factory=set)  # in memory that PyTorch has allocated
+    first: dict[Definition, Definition] = field(default_factory=dict)  # which had that memory first
     strides: set[Any] = field(default_factory=set)  # symbols that are no sizes
     donated: set[Definition] = field(default_factory=set)  # inputs that are not taken over yet
     _views: dict[Any, int] = field(default_factory=dict)
@@ -63,12 +67,13 @@ class StepWriter:
         self.values[symbol] = number
 
     def live(self, object: Any) -> int:
-        """The number of an object that is no data."""
+        """The number of a live object, such as a Python function, which is no data."""
         self.objects.append(object)
         return len(self.objects) - 1
 
     def value(self, expr: Any) -> int:
-        """The place of a number (of the bits of a float); it is computed first if it is new."""
+        """The number of the value that an expression has (of a float, of its bits). If it is new, a
+        step that computes it is added."""
         key = held_as(expr)
         number = self.values.get(key)
         if number is None and key in self.numbers:
@@ -98,7 +103,7 @@ class StepWriter:
         return number
 
     def _calculate(self, expr: Any, number: int) -> Step:
-        """An operation on floats, whose operands have their places."""
+        """The step for one operation on floats, whose operands are values already."""
         args: list[Step] = []
         for operand in expr.args:
             constant = operand.value
@@ -111,7 +116,7 @@ class StepWriter:
         return ("calculate", expr.op, self.live(STRICT[expr.op]), tuple(args), result)
 
     def define_unbacked(self, symbol: Expr) -> int:
-        """The place of a number that a step reads from data."""
+        """A new value for a symbol that a step of the program gives its number."""
         self.late.add(symbol)
         number = self.values[symbol] = len(self.values)
         return number
@@ -134,8 +139,10 @@ class StepWriter:
         ]
 
     def slot(self, view: TensorView, returned: object = None, inner: bool = False) -> int:
-        """The slot of a tensor; a view is made if it is one, or if the tensor is returned already,
-        as another one. `inner`: for an operator that returns new tensors."""
+        """The slot of a tensor: that of its memory if it is all of it, else that of a view, which
+        is made once. `returned`: the tensor of the program that it is returned as; memory that has
+        been returned as one tensor is viewed for another. `inner`: for an operator that returns
+        new tensors."""
         base, first = self.slots[view.of], self.first.get(view.of, view.of)
         is_same = (view.sizes, view.strides) == (first.sizes, first.strides)
         is_same = is_same and view.offset.value == 0 and view.dtype is first.type.dtype
@@ -157,7 +164,7 @@ class StepWriter:
         return slot
 
     def keep_apart(self, condition: Any) -> None:
-        """Nothing runs if what a `graph.ir.NoOverlap` says of memory does not hold."""
+        """Add the test of a `graph.ir.NoOverlap`; nothing runs if it fails."""
         numbers: list[Any] = []
         for layout in filter(None, (condition.one, condition.other)):
             places = (self.all_values(layout.sizes), self.all_values(layout.strides))
@@ -166,14 +173,14 @@ class StepWriter:
         self.steps.append(("apart", *numbers, *more))
 
     def keep_in_range(self, condition: Any) -> None:
-        """Nothing runs if a `graph.ir.InRange` does not hold."""
+        """Add the test of a `graph.ir.InRange`; nothing runs if it fails."""
         bounds = (condition.low, condition.high, condition.infinite)
         self.steps.append(("in_range", self.value(condition.number), *bounds))
 
     # ---- kernels
 
     def save(self, parts: Iterable[Definition]) -> None:
-        """Parts of inputs that are put back if the program fails later."""
+        """Copy parts of inputs before they are overwritten; they are put back after a failure."""
         for part in parts:
             dtype = part.type.dtype
             view = TensorView(part, part.sizes, part.strides, part.offset, dtype)
@@ -184,7 +191,7 @@ class StepWriter:
             self.steps.append(("save", self.slot(view, inner=True)))
 
     def allocate(self, item: ScheduledGroup) -> None:
-        """Memory for what a group stores."""
+        """Allocate memory for what a group stores, or give it that of others which it reuses."""
         for member in item.group.members:
             memory = member.into or item.reuse.get(member)
             if memory in self.donated:
@@ -196,7 +203,8 @@ class StepWriter:
                 self._allocate(member)
 
     def _take(self, donated: Definition) -> None:
-        """Have an input that is read for the last time as a tensor of the program's own."""
+        """Move a donated input to a slot of the program's own, so that it is freed, or returned,
+        like memory that the program has allocated."""
         self.donated.remove(donated)
         slot = self.new_slot()
         self.steps.append(("take", slot, self.slots[donated]))
@@ -212,8 +220,8 @@ class StepWriter:
             self.steps.append(("empty", slot, definition.type.dtype, *layout, self.place))
 
     def launch(self, batch: Sequence[tuple[GroupKernel, bool]]) -> None:
-        """Run kernels that can run at the same time, each with whether it overwrites what was read
-        of an input (`final`)."""
+        """Launch kernels that can run at the same time. Each comes with whether it is `final`: it
+        overwrites what was read of an input."""
         steps = [self._kernel(kernel, final) for kernel, final in batch]
         self.steps += steps if len(steps) < 2 else [("cpu_batch", tuple(steps))]
         if any(FLAG in kernel.memory for kernel, _ in batch):
@@ -245,8 +253,9 @@ class StepWriter:
         defines: Sequence[Any] = (),
         final: bool = False,
     ) -> None:
-        """`defines`: the unbacked symbols (`graph.ir.UnbackedSymbol`) that it tells. `final`: it
-        overwrites what was read of an input."""
+        """Call an operator of PyTorch, whose results are the memory of `makes`. `defines`: the
+        unbacked symbols (`graph.ir.UnbackedSymbol`) that it gives values. `final`: it overwrites
+        what was read of an input."""
         if operator.overload == "out":
             self._call_into(operator, makes)
             return
@@ -327,7 +336,8 @@ class StepWriter:
         return ("const", value) if is_plain(value) else ("bound", self.live(value))
 
     def freed(self, lasting: Iterable[int]) -> tuple[Step, ...]:
-        """The steps, with tensors dropped behind their last use."""
+        """All steps, with each tensor freed right after its last use, unless its slot is in
+        `lasting` (liveness analysis of straight-line code)."""
         # Twice: dropping a "laid_out" step may move the last use of a tensor forward.
         last = _last_uses(self.steps)
         needed = [  # the layout of a result that is not read again doesn't matter
@@ -351,8 +361,8 @@ class StepWriter:
 
 
 def _with_ones(step: Expr, strides: Set[Any]) -> Expr:
-    """With sizes of 0 counted as 1. (What is not a size itself, as the start of a slice or the
-    stride of an input, is as it is.)"""
+    """The stride with sizes of 0 counted as 1. `strides` are symbols of strides of inputs, which
+    stay as they are, like all expressions that are no sizes themselves (the start of a slice)."""
     total = integer(step.const)
     for product, times in step.terms:
         factors = [
@@ -368,7 +378,7 @@ _KIND: Final = {Expr: "value", FloatExpr: "float", Cond: "bool"}
 
 
 def _function(expr: Any, symbols: tuple[Any, ...]) -> Callable[..., Any]:
-    """What the launcher's own arithmetic can't compute."""
+    """A Python function of the values of symbols, for what the launcher does not compute."""
     try:
         return python_function(expr, symbols)
     except NotImplementedError:  # choices and conditions
@@ -380,13 +390,14 @@ def _evaluate(expr: Any, symbols: tuple[Any, ...], *values: Any) -> Any:
 
 
 def _moves(value: Any) -> bool:
+    """Whether an argument has a tensor or a symbolic number in it."""
     if isinstance(value, (list, tuple)):
         return any(map(_moves, value))
     return isinstance(value, (TensorView, Expr, FloatExpr, Cond))
 
 
 def _last_uses(steps: Sequence[Step]) -> dict[int, int]:
-    """By slot: the last step that reads or makes it."""
+    """By slot: the position of the last step that reads or makes it."""
     return {slot: at for at, step in enumerate(steps) for slot in _slots_in(step)}
 
 
@@ -421,7 +432,9 @@ _SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
 def symbols_of(
     inputs: Sequence[Any],
 ) -> tuple[list[tuple[int, str, int]], Mapping[Any, int]]:
-    """Where symbols are read from: the first size, stride or number that is one."""
+    """Where symbols are read from in each call: (input, "size", dim), (input, "stride", dim) or
+    (input, "int" or "float", 0), the first place for each; and the position of each symbol in that
+    list, which is the number of its value."""
     sources: list[tuple[int, str, int]] = []
     numbers: dict[Any, int] = {}
 

@@ -4,6 +4,10 @@ The one idea: a value is looked up before it is added: an operation with the sam
 of the same place, an element of a definition that this kernel computes. And it is added in the
 outermost loop that has its operands, so what is the same for a whole row stands before the loop
 over columns. So definitions can be written without regard to what others compute.
+
+Equal computations are one value, so two operations are the same if their operands are (value
+numbering). A key is kept in the table of the loop that its value stands in; when the loop ends, the
+table goes with it: the value does not dominate what comes after the loop.
 """
 
 from __future__ import annotations
@@ -39,8 +43,9 @@ Forward = Callable[[Definition, Expr], LoopValue | None]
 
 
 class KernelBody(Builder):
-    """A kernel in the making. `forward` gives an element that this kernel computes, or None;
-    `reuse` says whose memory something is stored in, if not its own."""
+    """A kernel under construction. `forward(of, place)` gives the element at a place of a
+    definition if this kernel computes it, else None; `reuse` maps definitions to others whose
+    memory they are stored in."""
 
     def __init__(
         self,
@@ -54,9 +59,9 @@ class KernelBody(Builder):
         self._access = access
         self._forward = forward
         self._reuse = reuse
-        self._known: list[dict[Any, Any]] = [{}]
-        self._depths: dict[Any, int] = {}  # of values and of symbols: in how many loops they are
-        self.floor = 0  # nothing is moved out of so many loops
+        self._known: list[dict[Any, Any]] = [{}]  # by loop that is open: values by key
+        self._depths: dict[Any, int] = {}  # by value or symbol: how many loops are around it
+        self.floor = 0  # nothing is moved out of this many outer loops
         self._unsure: list[int] = [0]  # how many loops are around the last that may never run
 
     # ---- sharing
@@ -75,7 +80,8 @@ class KernelBody(Builder):
         return self._shared(key, lambda: self._make(value))
 
     def _make(self, value: LoopValue) -> LoopValue:
-        """Put the value where all it needs is there."""
+        """Add the value to the outermost loop that has all its operands (code motion). The order in
+        a loop stays right, as a value is appended after its operands."""
         innermost = len(self._open) - 1
         if value.op in REDUCTIONS:
             depth, self._depths[value] = innermost, self.floor  # used after the loop
@@ -93,7 +99,8 @@ class KernelBody(Builder):
         return value
 
     def carried(self, scan: Scan) -> tuple[LoopValue, ...]:
-        """What the innermost loop carries: new each time, and always in that loop."""
+        """The state that the innermost loop carries for a scan, as it is before this iteration.
+        Never shared with another loop, nor moved out of this one."""
         start = scan.start(self)
         self._combines[-1].append(combine_of(scan, [one.type for one in start]))
         state = [self._carried(one) for one in start]
@@ -105,14 +112,12 @@ class KernelBody(Builder):
         return carried
 
     def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue:
-        """What `make` gives, made once for a key and an index."""
+        """What `make` returns; it is called once for each key and index."""
         return self._shared((key, index), make)
 
     def _shared(self, key: Any, make: Callable[[], Any]) -> Any:
-        """From the table of the loop in which the result is, so that it is known as long as it is
-        there."""
-        # From the outermost loop in: a value lives in the table of the loop that it stands in, and
-        # that table is dropped with the loop.
+        """The result for a key, from the tables of the loops that are open, or made and put into
+        the table of the loop that it stands in."""
         for table in self._known:
             if key in table:
                 return table[key]
@@ -157,7 +162,8 @@ class KernelBody(Builder):
     # ---- memory
 
     def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue:
-        """The element at a place of a definition."""
+        """The element at a place of a definition: in a register if this kernel computes it, else
+        loaded."""
         forwarded = self._forward(of, place)  # whatever the mask: it is there
         if forwarded is not None:
             return forwarded
@@ -174,7 +180,8 @@ class KernelBody(Builder):
         when: LoopValue | None,
         combine: Callable[[LoopBody, LoopValue, LoopValue], LoopValue] | None,
     ) -> None:
-        """Overwrite an element; if it depends on the old one, that is loaded here and now."""
+        """Overwrite the element at a place where `when` holds: with `new`, or with what `combine`
+        makes of the old element and `new`."""
         memory = self.buffer_of(to)
         if combine is not None:
             args = () if when is None else (when,)
@@ -185,13 +192,14 @@ class KernelBody(Builder):
         self.store(memory, place, new, when)
 
     def add_to(self, to: Definition, place: Expr, new: LoopValue, when: LoopValue | None) -> None:
-        """Add to an element, whoever else does at the same time."""
+        """Add to an element atomically: other iterations may add to it at the same time."""
         memory = self.buffer_of(to)
         args = (new,) if when is None else (new, when)
         self.add(LoopValue(Op.ATOMIC_ADD, memory.type, args, place, memory))
 
     def fault(self, when: LoopValue) -> None:
-        """Somebody has to raise if this holds."""
+        """Set the flag of errors where `when` holds. The launcher tests it after the kernel, and
+        runs the captured graph, which raises."""
         if when.op is Op.CONSTANT and not when.constant:
             return
 
@@ -210,13 +218,13 @@ class KernelBody(Builder):
         return self.memory[owner]
 
     def kernel(self) -> Kernel:
-        """With all symbols that are in it as sizes."""
+        """The kernel, with all free symbols as its sizes."""
         kernel = super().kernel()
         return Kernel(kernel.name, free_symbols(kernel), kernel.buffers, kernel.body)
 
 
 def combine_of(scan: Scan, types: Sequence[Type]) -> Combine | None:
-    """How two parts of a scan make one, for a state of these types."""
+    """The `Combine` of a scan whose state has these types, written once on placeholders."""
     if scan.combine is None:
         return None
     left, right = (tuple([LoopValue(Op.CARRIED, t) for t in types]) for _ in range(2))
@@ -226,12 +234,14 @@ def combine_of(scan: Scan, types: Sequence[Type]) -> Combine | None:
 
 
 def _is_masked(mask: LoopValue, a: LoopValue, b: LoopValue) -> bool:
-    """A choice between a load and 0 that the mask of the load has made."""
+    """Whether `select(mask, a, b)` is `a`: a load that is masked by `mask` is 0 where it is false,
+    and `b` is 0."""
     return a.op is Op.LOAD and a.args == (mask,) and repr(b.constant) in ("0", "0.0", "False")
 
 
 def free_symbols(kernel: Kernel) -> tuple[Expr, ...]:
-    """The symbols that come from outside, in order, and what else does."""
+    """The symbols, and other expressions that kernels don't compute (`kernel_arguments`), that a
+    kernel uses and doesn't define, sorted."""
     bound: set[Any] = set()
     used: set[Any] = set()
     for loop in loops(kernel.body):

@@ -15,8 +15,8 @@ from pliant.sym.expr import ONE, Expr, product_of
 
 
 class Lifetimes:
-    """Who needs which definition in memory, and until when. `kept` are those that the caller
-    gets."""
+    """Which definitions are needed in memory, and until which position in the plan. `kept` are
+    those that the caller gets."""
 
     def __init__(
         self, plan: Sequence[FusionGroup | ExternCall], kept: Collection[Definition]
@@ -24,7 +24,7 @@ class Lifetimes:
         self.kept = kept
         self._readers = users(plan)
         members = [m for item in plan if isinstance(item, FusionGroup) for m in item.members]
-        # What is written to several times is not followed.
+        # Memory with several names (it, and what is written into it) is left alone.
         results = [
             results for item in plan if isinstance(item, ExternCall) for results in item.makes
         ]
@@ -37,7 +37,8 @@ class Lifetimes:
                 self._ending.setdefault(max(readers), set()).add(definition)
 
     def stored(self, at: int, group: FusionGroup) -> set[Definition]:
-        """Which members of a group are needed outside of it."""
+        """The members of a group, at position `at`, that have to be stored: those that the caller
+        or other items read, and writes into memory."""
         return {
             member
             for member in group.members
@@ -48,15 +49,16 @@ class Lifetimes:
         }
 
     def ending(self, at: int) -> set[Definition]:
-        """What is read there for the last time."""
+        """The definitions that are read for the last time by the item at position `at`."""
         return self._ending.get(at, set())
 
 
 def reused_buffers(
     group: FusionGroup, stored: Collection[Definition], free: Collection[Definition]
 ) -> dict[Definition, Definition]:
-    """For members of the group the memory, among that which is `free` after the group, that they
-    can be stored in."""
+    """By member, the buffer that it can be stored in. `free` are the buffers that nothing needs
+    after the group. Only definitions that the group reads are considered: their elements are being
+    loaded anyway."""
     if not free or not all(isinstance(m.body, (Computed, Reduced)) for m in group.members):
         # Each iteration has to store the element whose operands it reads. A scatter doesn't, and
         # scans are left out.
@@ -90,7 +92,8 @@ def _count(definition: Definition) -> Expr:
 
 
 def is_dense(definition: Definition) -> bool:
-    """Whether each element has a place of its own, and there are no others."""
+    """Whether the elements fill their memory exactly: no gaps, no overlap, in any order of
+    dimensions."""
     left = [(n, s) for n, s in zip(definition.sizes, definition.strides) if n is not ONE]
     step = ONE
     while left:

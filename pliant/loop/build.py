@@ -35,7 +35,7 @@ from pliant.sym.expr import ZERO, Expr, as_expr, symbol
 
 
 class Builder:
-    """A kernel in the making."""
+    """A kernel under construction: `kernel()` returns it in the end."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class Builder:
 
     @contextmanager
     def loop(self, extent: Expr | int, kind: LoopKind = LoopKind.PARALLEL) -> Iterator[Expr]:
-        """What is added inside is the body; gives the variable."""
+        """Open a loop, whose body is what is added inside of the `with`. Yields its variable."""
         var = symbol(f"i{self._variables}")
         self._variables += 1
         self._open.append([])
@@ -111,11 +111,11 @@ class Builder:
         return self.add(LoopValue(Op.BITCAST, type, (value,)))
 
     def iota(self, index: Expr | int) -> LoopValue:
-        """The expression as an i64."""
+        """A value of type i64 that is equal to the expression."""
         return self.add(LoopValue(Op.IOTA, Type.I64, index=as_expr(index)))
 
     def as_index(self, value: LoopValue) -> Expr:
-        """The i64 as a symbol, for indices."""
+        """A new symbol that stands for the i64, for use in indices."""
         var = symbol(f"j{self._variables}")
         self._variables += 1
         self.add(LoopValue(Op.AS_INDEX, Type.I64, (value,), var))

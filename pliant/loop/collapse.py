@@ -2,6 +2,14 @@
 
 The one idea: two loops directly inside one another, over i < m and j < n, are one over k < m*n if
 every index grows with i by n times as much as with j: then it depends on i*n + j only.
+
+    parallel i0 < m                   parallel i1 < m*n
+      parallel i1 < n                   v0 = load x[i1]
+        v0 = load x[i0*n + i1]
+
+The outer variable becomes 0 and the inner one runs over both, so indices only have to drop the
+outer one. One long loop is easier to share among threads, and has fewer ends that don't fill the
+lanes of a vector.
 """
 
 from __future__ import annotations
@@ -24,14 +32,14 @@ def collapse(kernel: Kernel) -> Kernel:
 
 
 class _Plan:
-    """Which loops are gone, into which extents of others."""
+    """Which loops are gone, and the extents that the loops in them get instead."""
 
     def __init__(self) -> None:
         self.gone: dict[Loop, Expr] = {}  # what their variable is
         self.extents: dict[Loop, Expr] = {}
 
     def visit(self, loop: Loop) -> None:
-        """Join loops of a nest from the inside."""
+        """Join loops of a nest from the inside, and those of the nests in its body."""
         nest = [loop]
         while len(nest[-1].body) == 1 and isinstance(nest[-1].body[0], Loop):
             nest.append(nest[-1].body[0])
@@ -51,6 +59,8 @@ class _Plan:
         return self.extents.get(loop, loop.extent)
 
     def _can_join(self, outer: Loop, inner: Loop) -> bool:
+        """Whether all that is inside depends on `outer.var * extent(inner) + inner.var` alone. With
+        a transposed access it doesn't: `x[i0 + i1*m]` grows by 1 and by m."""
         pair = {outer.var, inner.var}
         if inner.kind is not outer.kind or not pair.isdisjoint(self.extent(inner).symbols):
             return False
@@ -75,7 +85,8 @@ class _Plan:
     def block(
         self, items: tuple[Statement, ...], new_values: dict[LoopValue, LoopValue]
     ) -> tuple[Statement, ...]:
-        """The statements without the loops that are gone."""
+        """The statements without the loops that are gone. `new_values` maps values to those that
+        replace them."""
         dropped = {loop.var: ZERO for loop in self.gone}
         statements: list[Statement] = []
         for item in items:
@@ -101,7 +112,8 @@ def _with_index(
 
 
 def stride(index: Expr, var: Expr) -> Expr | None:
-    """By how much the index grows with the variable, if that is always the same."""
+    """The coefficient of `var` in an index that is linear in it, else None. It may be symbolic,
+    and is 0 if the index doesn't depend on the variable."""
     if var not in index.symbols:
         return ZERO
     growth: Expr = substitute(index, {var: var + 1}) - index

@@ -21,7 +21,10 @@ Index = tuple[Expr, ...]
 
 
 class LoopBody(Protocol):
-    """A loop body under construction: operations are added by calling it."""
+    """A loop body under construction. Calling it adds an operation. `read` gives the element at a
+    place of a definition, from registers or memory, which isn't touched where the mask is false;
+    `fault` has the program raise if the condition holds; `once` shares what `make` gives among
+    equal keys and indices."""
 
     def __call__(self, op: Op, *args: LoopValue) -> LoopValue: ...
     def constant(self, number: int | float | bool, type: Type) -> LoopValue: ...
@@ -72,15 +75,20 @@ class BodyAround:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
-    """Each element on its own."""
+    """Each element is computed on its own: `at(body, index)`. The sum of two tensors, say, is
+
+    Computed(lambda b, i: b(Op.ADD, b.read(x, x.place(i)), b.read(y, y.place(i))))
+    """
 
     at: Callable[[LoopBody, Index], LoopValue]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduced:
-    """Each element from all elements of `over`: the arguments of `op` there are `at(body, outer,
-    inner)`; `then` finishes what comes out."""
+    """Each element is reduced from all elements of `over`, by the reduction `op`: its arguments are
+    `at(body, outer, inner)`, where `outer` is the index of the element and `inner` runs over
+    `over`. `then(body, result, outer)` computes the element from the result: it divides a sum by
+    the count for a mean."""
 
     over: tuple[Expr, ...]
     op: Op
@@ -90,9 +98,9 @@ class Reduced:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scan:
-    """What goes along a dimension: values that begin as `start` and become `step(body, state,
-    index)` with each element. `combine(body, left, right)` is the state behind two parts, from
-    those behind each of them: it has to be associative, with `start` as its identity."""
+    """A running state along a dimension: values that begin as `start(body)` and become `step(body,
+    state, index)` with each element. `combine(body, left, right)`, if there is one, is the state
+    after two parts, from the states after each: it is associative, with `start` as its identity."""
 
     start: Callable[[LoopBody], tuple[LoopValue, ...]]
     step: Callable[[LoopBody, tuple[LoopValue, ...], Index], tuple[LoopValue, ...]]
@@ -104,8 +112,9 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scanned:
-    """Each element from those up to it along dimension `dim`: `then` gives it from the state of the
-    scan. Several definitions can be of one scan."""
+    """Each element is computed from those up to it along dimension `dim`: as `then(body, state,
+    index)` from the state of the scan. Definitions with the same `scan` share one state, as values
+    and indices of `cummax` do."""
 
     dim: int
     scan: Scan
@@ -114,7 +123,8 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """An element to write: its index in the tensor, and the condition for the write."""
+    """An element to write: its index in the tensor, its value, and `when` to write it (None:
+    always)."""
 
     index: Index
     value: LoopValue
@@ -123,11 +133,11 @@ class Update:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scattered:
-    """Elements that go where the data say, into memory (`Definition.into`) that has elements
-    already. `at(body, rows, place)` are the updates. Those of different `rows` never go to one
-    place, those of `over` are made in order. `combine` makes the element of the old and the new
-    one; without it, the last one stays. `inner` of the rows are closer in memory than what is
-    scattered. `adds`: `combine` is addition."""
+    """Updates of memory (`Definition.into`) at places that depend on data. The update for an index
+    of `rows` and one of `over` is `at(body, row, place)`. Updates of different rows never go to the
+    same place; those of one row are made in the order of `over`. `combine(body, old, new)` is the
+    updated element; without it, the last update stays. The last `inner` dimensions of the rows are
+    closer in memory than what is scattered. `adds`: `combine` is addition."""
 
     rows: tuple[Expr, ...]
     over: tuple[Expr, ...]
@@ -139,8 +149,9 @@ class Scattered:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """Memory for the elements of a tensor. `body` is None if they come from elsewhere: an input, or
-    what an operator of PyTorch returns."""
+    """A tensor in memory (or in registers, if all its readers share its kernel), and how its
+    elements are computed. `body` is None if they come from elsewhere: an input, a constant, or what
+    an operator of PyTorch returns."""
 
     name: str
     sizes: tuple[Expr, ...]
@@ -154,7 +165,7 @@ class Definition:
     device: str = "cpu"  # the type of device that has the memory
 
     def place(self, index: Sequence[Expr]) -> Expr:
-        """Where an element is."""
+        """The place of an element, counted from the start of the memory that it is in."""
         return address(index, self.strides, self.offset)
 
     def __repr__(self) -> str:
@@ -162,25 +173,26 @@ class Definition:
 
 
 def broadcast_index(index: Index, ones: Sequence[bool]) -> Index:
-    """The index into a tensor that is broadcast to one with this index: 0 in the dimensions that
-    are spread from `ones`."""
+    """The index into a tensor that is broadcast to more elements, from the index of these: without
+    the dimensions that the tensor lacks, and 0 in those where it has size 1 (`ones`)."""
     first = len(index) - len(ones)
     return tuple([ZERO if one else i for one, i in zip(ones, index[first:])])
 
 
 def address(index: Sequence[Expr], strides: Sequence[Expr], offset: Expr = ZERO) -> Expr:
+    """`offset` plus the dot product of index and strides."""
     for i, stride in zip(index, strides, strict=True):
         offset = offset + i * stride
     return offset
 
 
 def bytes_of(definition: Definition, hint: Callable[[Expr], int]) -> int:
-    """How much memory it takes, for the sizes that are expected."""
+    """How many bytes of memory a definition takes, at the sizes that `hint` expects."""
     return hint(product_of(definition.sizes)) * definition.type.dtype.itemsize
 
 
 def contiguous(sizes: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The strides of a tensor whose elements stand one after the other."""
+    """The strides of a contiguous tensor of these sizes."""
     strides: list[Expr] = []
     step = ONE
     for size in reversed(sizes):

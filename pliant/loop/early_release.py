@@ -1,7 +1,7 @@
 """Kernels that let go of memory run before calls that need more of it.
 
-The one idea: of two neighbours in the plan that have nothing to do with each other, that one goes
-first with which the peak of both is lower. Calls stay in their order; kernels between two calls
+The one idea: a kernel that stands behind a call and doesn't depend on it is moved in front of it,
+if the peak of memory is lower in that order. Calls stay in their order; kernels between two calls
 stay together as far as they can, because such kernels are launched together.
 
 In a backward this is the gradient of an activation, computed in the buffer of the gradient that
@@ -27,7 +27,8 @@ MOST_CALLS: Final = 8
 def release_early(
     plan: Sequence[Item], kept: Collection[Definition], donated: Collection[Definition], size: Size
 ) -> list[Item]:
-    """The plan in another order. `donated` are inputs that the plan may let go of."""
+    """The plan in an order that needs less memory. `kept` are definitions that the caller gets,
+    `donated` inputs that the plan may free, `size` the bytes of a definition."""
     return _Order(plan, kept, donated, size).run(plan)
 
 
@@ -52,9 +53,9 @@ class _Order:
                 # A view keeps its base alive, so reading the base for the last time frees nothing.
                 fresh.difference_update(item.reads)
         written = {result.into for item in plan for result in _results(item)}
-        self.released = fresh - set(kept) - written
+        self.released = fresh - set(kept) - written  # what is freed after its last reader
         self.order: list[Item] = []
-        self.done: set[Item] = set()
+        self.done: set[Item] = set()  # the items in `order`, less those being compared
 
     def run(self, plan: Sequence[Item]) -> list[Item]:
         groups: list[FusionGroup] = []
@@ -73,7 +74,9 @@ class _Order:
         self.done.update(items)
 
     def _place(self, groups: list[FusionGroup]) -> None:
-        """Groups that follow a call, those first that had better run before it."""
+        """Append groups that follow a call in the plan: those that gain from it go in front of the
+        call, and from there in front of the call before it, for up to `MOST_CALLS` calls. It is a
+        greedy search: each step compares two neighbours."""
         behind: list[Sequence[Item]] = []
         for _ in range(MOST_CALLS):
             call = self.order[-1] if self.order else None
@@ -94,12 +97,14 @@ class _Order:
     def _is_better_first(self, groups: Sequence[FusionGroup], call: ExternCall) -> bool:
         call_new, call_change = self._memory([call])
         new, change = self._memory(groups)
-        # Peak memory of either order: of the first alone, or what it leaves plus what the second
-        # allocates.
+        # Peak memory of either order, in bytes more than before: that of the first alone, or what
+        # it leaves behind plus what the second allocates. (A kernel that allocates 0 and frees 4
+        # goes before a call that allocates 4: a peak of 0 instead of 4.)
         return max(new, change + call_new) < max(call_new, call_change + new)
 
     def _memory(self, items: Sequence[Item]) -> tuple[int, int]:
-        """Bytes that these allocate, and what is left of them, less what they free, behind."""
+        """The bytes that these items allocate, and by how many bytes memory in use has grown after
+        them: less than 0 if they free more."""
         new: Counter[int] = Counter()
         for item in items:
             stored = [result for result in _results(item) if self._is_stored(result, item)]
@@ -107,7 +112,8 @@ class _Order:
         read = {of for item in items for of in read_by(item)} & self.released
         freed = Counter([self.size(of) for of in read if self._ends(of, items)])
         total, gone = sum(new.elements()), sum(freed.elements())
-        # Kernels store results in buffers that they read for the last time.
+        # Kernels store results in buffers that they read for the last time (`buffer_reuse`), if
+        # these have the same size.
         reused = new & freed if isinstance(items[0], FusionGroup) else Counter()
         return total - sum(reused.elements()), total - gone
 
@@ -125,8 +131,8 @@ def _results(item: Item) -> Sequence[Definition]:
 
 
 def _independent(groups: Sequence[FusionGroup], call: ExternCall) -> list[FusionGroup]:
-    """Those that can run before the call: they compute nothing from what it makes, write to no
-    memory of others, and may not find an error."""
+    """The groups that can run before the call: they read nothing that it makes, directly or by way
+    of groups that stay, write to no memory of others, and can't raise."""
     # Later kernels may need a size that the call computes.
     if call.finds:
         return []

@@ -13,6 +13,18 @@ element at a time if it is over the last dimension: only what takes up to `SERIA
 shares that.
 
 What is scattered has its own kernel: no element belongs to the iteration that made it.
+
+Softmax over the rows of an [8, 16] matrix is one group, of rows [8] and columns [16]:
+
+    member                level        loop over columns (its phase)
+    t0 = max(in0)         reduction    0
+    t1 = sum(exp(in0-t0)) reduction    1: it reads t0, which is there after loop 0
+    t2 = exp(in0-t0)/t1   column       2
+
+So the kernel has three loops over columns in one loop over rows, and only t2 is stored.
+
+Groups are chosen greedily, in the order of the program: for each definition at most `MOST_TRIED`
+groups are tried for each tensor that it touches, so the attempts are linear in the definitions.
 """
 
 from __future__ import annotations
@@ -32,6 +44,7 @@ from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr, symbol
 from pliant.sym.floats import held_as
 
+# Beyond these registers are full, and the time to compile grows faster than the kernel.
 MOST_BUFFERS: Final = 24
 MOST_OPERATIONS: Final = 1024
 MOST_MEMBERS: Final = 64
@@ -68,8 +81,8 @@ Refused = dict[tuple["Definition", "Definition"], NotFused]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternCall:
-    """A call that PyTorch runs between kernels: what it reads and makes. `what` is the caller's
-    record of it, which nothing in this package looks into."""
+    """A call that PyTorch runs between kernels, with the definitions that it reads and makes.
+    `what` is the caller's record of it, which nothing in this package looks into."""
 
     reads: tuple[Definition, ...]
     makes: tuple[Definition, ...]
@@ -85,12 +98,12 @@ Step = Definition | ExternCall
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What the elements of a definition need: places of other definitions, in terms of
-    `variables`."""
+    """What an element of a definition reads: each definition with the place in its memory, an
+    expression over `variables` (the index of the element, and of what is reduced to it)."""
 
     places: tuple[tuple[Definition, Expr], ...]
     cost: int  # operations
-    faults: bool  # a kernel may detect that eager would raise
+    faults: bool  # the kernel may detect an error that eager would raise, such as a bad index
     symbols: frozenset[Any] = frozenset()  # in sizes and numbers
 
     @property
@@ -103,13 +116,15 @@ SLOW: Final = frozenset({*WEIGHT, Op.TAN, Op.ERFC})
 
 
 def owner(definition: Definition) -> Definition:
+    """The definition whose memory this one is in: what it is written into, else itself."""
     return definition.into or definition
 
 
 @dataclass(slots=True, eq=False)
 class FusionGroup:
-    """Definitions that share a kernel. `rows` and `columns` are the sizes of its loops, without
-    those that are 1; columns is None as long as nothing is reduced."""
+    """Definitions that share a kernel, in an order in which they can be computed. `rows` and
+    `columns` are the sizes of its loops, without those that are 1; `columns` is None as long as
+    nothing is reduced or scanned."""
 
     rows: tuple[Expr, ...]
     columns: tuple[Expr, ...] | None
@@ -132,7 +147,7 @@ class FusionGroup:
         return self.rows + (self.columns or ())
 
     def add(self, new: Definition, reads: Reads) -> None:
-        """Another member; rows and columns are right for it already."""
+        """Add a member. The caller has checked that it fits, and set `rows` and `columns`."""
         self.members.append(new)
         self.reads[new] = reads
         if isinstance(new.body, Scanned):
@@ -148,12 +163,14 @@ class FusionGroup:
         self.rounds = max(self.rounds, phase + 1)
 
     def has_room(self, reads: Reads) -> bool:
-        """Whether the kernel stays within bounds. Each round may compute everything anew."""
+        """Whether the kernel stays within bounds with one more member. Each loop over columns may
+        compute the elements of all members again, so the cost is that of `rounds` loops."""
         operations = (self.cost + reads.cost) * self.rounds
         return len(self.members) < MOST_MEMBERS and operations <= MOST_OPERATIONS
 
     def level(self, member: Definition) -> str:
-        """ "row", "column" for an element of both, or "reduction"."""
+        """How often a member is computed: "row", once for each row; "column", for each (row,
+        column); "reduction", accumulated over columns and known once for each row."""
         if isinstance(member.body, Reduced):
             return "reduction"
         if isinstance(member.body, Scanned):
@@ -164,6 +181,7 @@ class FusionGroup:
 
 
 def sized(sizes: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The sizes that need a loop: without those that are always 1."""
     return tuple([size for size in sizes if size is not ONE])
 
 
@@ -173,14 +191,14 @@ def variables(count: int, first: int = 0) -> tuple[Expr, ...]:
 
 
 def placed(sizes: Sequence[Expr], vars: Sequence[Expr]) -> Index:
-    """The index of an element whose dimensions larger than 1 run over `vars`."""
+    """The index in a tensor of these sizes, with `vars` for its dimensions that aren't 1."""
     remaining = iter(vars)
     return tuple([ZERO if size is ONE else next(remaining) for size in sizes])
 
 
 def index_of(of: Definition, vars: Sequence[Expr]) -> Index:
-    """The index of the element of an iteration: what is scanned along a dimension has that one in
-    the last loop."""
+    """The index of the element of `of` that belongs to the iteration `vars`. Loops are in the order
+    of dimensions, but for that which is scanned along: it is the innermost one."""
     if isinstance(of.body, Scanned):
         at = len(sized(of.sizes[: of.body.dim]))
         # The loops of a scan are its other dimensions, then the one it goes along.
@@ -193,8 +211,9 @@ def schedule(
     numbers: Mapping[Any, Any] = MappingProxyType({}),
     refused: Refused | None = None,
 ) -> list[FusionGroup | ExternCall]:
-    """Groups and calls in an order in which they can run. `numbers`: what symbols stand for.
-    `refused` collects why what is read isn't in the group of its reader, if it is given."""
+    """Fuse definitions into groups, greedily in the order of the program. Returns groups and calls
+    in an order in which they can run. `numbers`: the expressions that symbols of floats stand for.
+    `refused`, if given, collects why what is read isn't in the group of its reader."""
     return _Scheduler(numbers, refused).run(steps)
 
 
@@ -202,12 +221,13 @@ class _Scheduler:
     def __init__(self, numbers: Mapping[Any, Any], refused: Refused | None) -> None:
         self.numbers = numbers
         self.refused = refused
-        self.plan: list[FusionGroup | ExternCall | None] = []  # None: it was moved to the end
+        self.plan: list[FusionGroup | ExternCall | None] = []  # None: absorbed by a later one
+        # Positions in the plan:
         self.made_at: dict[Definition, int] = {}
-        self.readers_at: dict[Definition, set[int]] = {}  # who reads its memory
-        self.written_at: dict[Definition, int] = {}
-        self.defined_at: dict[Any, int] = {}  # symbols
-        self.last_fault = -1
+        self.readers_at: dict[Definition, set[int]] = {}  # of those that read its memory
+        self.written_at: dict[Definition, int] = {}  # of the last write into its memory
+        self.defined_at: dict[Any, int] = {}  # of the calls that give symbols their values
+        self.last_fault = -1  # of the last item that may raise
         # Groups by what they touch and the sizes of a member that they could take.
         self.touching: dict[tuple[Definition, tuple[Expr, ...]], deque[int]] = {}
 
@@ -225,7 +245,7 @@ class _Scheduler:
         return [item for item in self.plan if item is not None]
 
     def _defined_at(self, symbol: Any) -> int:
-        """Behind what the value of a symbol is known."""
+        """The position of the call that determines a symbol; -1 if it is known from the start."""
         if symbol not in self.numbers:
             return self.defined_at.get(symbol, -1)
         # A number of the program may be computed from several symbols; the last one to get its
@@ -234,6 +254,7 @@ class _Scheduler:
         return max([self.defined_at.get(held_as(part), -1) for part in parts], default=-1)
 
     def _note(self, at: int, makes: Sequence[Definition], reads: set[Definition]) -> None:
+        """Record that the item at a position makes and reads these."""
         for definition in makes:
             self.made_at[definition] = at
             if definition.into is not None:
@@ -242,6 +263,8 @@ class _Scheduler:
             self.readers_at.setdefault(definition, set()).add(at)
 
     def _place(self, new: Definition) -> None:
+        """Put a definition into the latest group that takes it, or into a group of its own; then
+        let that group absorb the groups of its operands (`_absorb`)."""
         # Its own group tells what it reads and which loops it has; it is used if no other group
         # takes it.
         alone = group_of(new)
@@ -279,7 +302,7 @@ class _Scheduler:
                 self._refuse(before, new, reads, NotFused.WRITES)
 
     def _refuse(self, at: int, new: Definition, reads: Reads, reason: NotFused) -> None:
-        """Take down why the definition isn't in the group at this place, which it reads from."""
+        """Record, for reports, why `new` isn't in the group at this position, which it reads."""
         group = self.plan[at] if self.refused is not None and at >= 0 else None
         if not isinstance(group, FusionGroup) or self.refused is None:
             return
@@ -291,8 +314,10 @@ class _Scheduler:
                 self.refused.setdefault((of, new), reason)
 
     def _absorb(self, at: int, new: Definition) -> None:
-        """Take groups before this one into it that make something for its new member. They run
-        later then: nothing in between may need what they make, or overwrite what they read."""
+        """Merge groups that make operands of the new member into the group at `at`. In `a = f(x);
+        b = g(y); c = a * b` the first two have nothing in common; `c` joins the group of `b`, which
+        then absorbs that of `a`. What is absorbed runs later than before: nothing in between may
+        read what it makes, or overwrite what it reads."""
         group = self.plan[at]
         assert isinstance(group, FusionGroup)
         makers = {self.made_at.get(of, at) for of, _ in group.reads[new].places}
@@ -315,7 +340,8 @@ class _Scheduler:
             self._index(at, fused, maker.touched)
 
     def _cannot_wait(self, before: int, at: int, group: FusionGroup) -> NotFused | None:
-        """Whether something between the two places has to do with what the group makes or reads."""
+        """Why a group can't be moved from `before` to `at`; None if it can, as nothing in between
+        reads what it makes or writes to what it touches."""
         # The order of writes and of errors is that of eager PyTorch.
         if group.writers:
             return NotFused.WRITES
@@ -328,7 +354,8 @@ class _Scheduler:
         return NotFused.READ_BETWEEN if between else None
 
     def _candidates(self, alone: FusionGroup, first: int) -> list[int]:
-        """The groups of these sizes that touch what the new one does, the last one first."""
+        """The positions, from `first` on, of groups with loops of these sizes that touch a tensor
+        that the new one touches. The last one comes first."""
         near: set[int] = set()
         for definition in alone.touched:
             near.update(self.touching.get((definition, alone.space), ()))
@@ -337,6 +364,7 @@ class _Scheduler:
         return sorted(listed, reverse=True)
 
     def _index(self, at: int, group: FusionGroup, touched: set[Definition]) -> None:
+        """Have `_candidates` find the group by these tensors."""
         # Under both sizes: a member may have an element for each iteration, or for each row.
         for sizes in {group.space, group.rows}:
             for definition in touched:
@@ -355,6 +383,8 @@ def group_of(new: Definition) -> FusionGroup:
 
 
 def _own_split(new: Definition) -> Split:
+    """Rows and columns of a definition alone. The sum of [m, n] over its last dimension has rows
+    [m] and columns [n]; what is computed for each element has rows alone."""
     sizes = sized(new.sizes)
     if isinstance(new.body, Reduced):
         return sizes, sized(new.body.over)
@@ -370,16 +400,16 @@ def _sources(new: Definition, reads: Reads) -> set[Definition]:
 
 
 def join(group: FusionGroup, new: Definition, reads: Reads) -> NotFused | None:
-    """Take the definition into the group, if it fits and they have something in common. Returns why
-    not."""
+    """Add `new` to the group if it fits and they have a tensor in common. Returns why not, or None
+    if it was added."""
     if group.touched.isdisjoint(reads.definitions | {owner(new)}):
         return NotFused.NOTHING_SHARED
     return _take(group, new, reads)
 
 
 def merged(first: FusionGroup, second: FusionGroup) -> FusionGroup | NotFused:
-    """The members of both, those of the first before those of the second; or why they don't fit
-    into one kernel."""
+    """A group of the members of both, those of the first before those of the second; or why they
+    don't fit into one kernel."""
     if not {first.space, first.rows}.intersection((second.space, second.rows)):
         return NotFused.SIZES
     group = FusionGroup(first.rows, first.columns)
@@ -394,6 +424,7 @@ def merged(first: FusionGroup, second: FusionGroup) -> FusionGroup | NotFused:
 
 
 def _take(group: FusionGroup, new: Definition, reads: Reads) -> NotFused | None:
+    """Add `new` to the group if the loops, the bounds and what it reads allow. Returns why not."""
     split = _split_with(group, new)
     if isinstance(split, NotFused):
         return split
@@ -419,7 +450,7 @@ Split = tuple[tuple[Expr, ...], tuple[Expr, ...] | None]
 
 
 def _split_with(group: FusionGroup, new: Definition) -> Split | NotFused:
-    """Rows and columns of the group with the new one in it; or why it doesn't fit."""
+    """The rows and columns that the group would have with `new` in it; or why these don't fit."""
     if isinstance(new.body, Scattered) or isinstance(group.members[0].body, Scattered):
         return NotFused.SCATTERED
     if isinstance(new.body, Reduced) and group.scans:
@@ -437,12 +468,13 @@ def _split_with(group: FusionGroup, new: Definition) -> Split | NotFused:
 
 
 def own_place(member: Definition) -> Expr:
-    """Where the element of an iteration stands."""
+    """The place in memory of the element that an iteration computes, over `variables`."""
     return member.place(index_of(member, variables(len(sized(member.sizes)))))
 
 
 def _misaligned(group: FusionGroup, new: Definition, reads: Reads) -> NotFused | None:
-    """Whether the new one reads of the members more than what belongs to the same iteration."""
+    """Why `new` can't read what it reads of members, if so: only the element of the same iteration
+    is in registers. One that is read transposed, say, belongs to another iteration."""
     for of, place in reads.places:
         if of in group.reads:
             # Expressions are interned: `is` means that the two places are equal for all sizes.
@@ -454,8 +486,8 @@ def _misaligned(group: FusionGroup, new: Definition, reads: Reads) -> NotFused |
 
 
 def _out_of_order(group: FusionGroup, new: Definition, reads: Reads) -> NotFused | None:
-    """Whether a scan is read outside of its loop, or memory that is overwritten is read in a later
-    iteration."""
+    """Why `new` can't join because of order, if so: a scan would be read outside of its loop, or
+    memory would be overwritten that a later iteration reads."""
     if not (group.scans or group.writers or new.into or isinstance(new.body, Scanned)):
         return None
     # Phases depend on all members, so they are worked out for the group as it would be.
@@ -472,8 +504,9 @@ def _out_of_order(group: FusionGroup, new: Definition, reads: Reads) -> NotFused
 
 
 def _stored_in_order(group: FusionGroup, new: Definition) -> bool:
-    """Whether what the members before it write to the same memory is stored before it. Which of
-    two that may meet elsewhere comes last depends on the order of iterations."""
+    """Whether all earlier writes of the group to the same memory as `new` are stored before it, and
+    at the same place: if two writes meet at different iterations, which one comes last would depend
+    on the order of iterations."""
     before = group.members[: group.members.index(new)]
     stores = [m for m in before if owner(m) is owner(new)]
     if not stores:
@@ -483,7 +516,7 @@ def _stored_in_order(group: FusionGroup, new: Definition) -> bool:
     phases, last = phases_of(group), last_uses(group)
 
     def time(member: Definition) -> tuple[int, int]:
-        """The loop over columns, and whether before, in or behind it."""
+        """When it is stored: in which phase, and whether before, in or after its loop."""
         order = {"row": 0, "column": 1, "reduction": 2}[group.level(member)]
         return (last if order == 1 else phases)[member], order
 
@@ -492,8 +525,8 @@ def _stored_in_order(group: FusionGroup, new: Definition) -> bool:
 
 
 def _in_one_loop(group: FusionGroup, scan: Definition) -> bool:
-    """Whether all who read the scan do so in its loop, and that isn't too much for one element at a
-    time."""
+    """Whether all members that read the scan do so in its own loop, and don't take too much there
+    if the loop runs one element at a time."""
     phase, last = phases_of(group)[scan], last_uses(group)
     if last[scan] > phase:
         return False
@@ -505,8 +538,8 @@ def _in_one_loop(group: FusionGroup, scan: Definition) -> bool:
 
 
 def overwrites_last(group: FusionGroup, new: Definition, memory: Definition) -> bool:
-    """Whether no member of the group needs an element of the memory once the new one is stored in
-    its place."""
+    """Whether `new` may be stored in `memory`: no member reads an element of it after `new` has
+    overwritten that, neither in another iteration (another place) nor in a later loop."""
     last = last_uses(group)
     for member in group.members:
         for of, place in group.reads[member].places:
@@ -517,8 +550,9 @@ def overwrites_last(group: FusionGroup, new: Definition, memory: Definition) -> 
 
 
 def last_uses(group: FusionGroup) -> dict[Definition, int]:
-    """The last loop in which a member reads: elements are computed again where they are used. There
-    it is stored, too."""
+    """By member: the last loop over columns that computes it. An element of a column lives in
+    registers for one iteration, so it is computed again in each loop that reads it. It is stored in
+    the last one."""
     last = phases_of(group)
     for member in reversed(group.members):
         for of, _ in group.reads[member].places:
@@ -530,7 +564,8 @@ def last_uses(group: FusionGroup) -> dict[Definition, int]:
 
 
 def phases_of(group: FusionGroup) -> dict[Definition, int]:
-    """In which loop over columns a member is computed; of a member for each row, before which."""
+    """By member: the number of the loop over columns in which it is first computed; of a row, the
+    loop that it is computed before. What reads a reduction has to wait for the next loop."""
     loop: dict[Definition, int] = {}
     ready: dict[Definition, int] = {}  # the first loop that can use it
     for member in group.members:
@@ -545,7 +580,8 @@ def phases_of(group: FusionGroup) -> dict[Definition, int]:
 
 
 class _Probe(Builder):
-    """A body that notes what is read."""
+    """A body that records what is read: definitions are run on it symbolically, and the loop values
+    that come out are thrown away."""
 
     def __init__(self) -> None:
         super().__init__("probe")
@@ -586,7 +622,8 @@ class _Probe(Builder):
 
 
 def probe(of: Definition) -> Reads:
-    """What an element (or the elements that are reduced to one) reads."""
+    """What computing an element of `of` reads and costs. The index is `variables`, rows first; for
+    a reduction, columns follow, and one step is counted."""
     body = _Probe()
     rows = sized(of.sizes)
     index = placed(of.sizes, variables(len(rows)))
@@ -625,9 +662,10 @@ def reduced_type(op: Op, args: tuple[LoopValue, ...]) -> Type:
 
 @dataclass(frozen=True, slots=True)
 class InputWrites:
-    """Where a plan overwrites what it has read of memory from outside, so that it can't be run from
-    the start again: places where a failure is `final`; parts to be `saved` before, so that they can
-    be put back; and memory that is written to `too_early`, with a copy of all of it to be made."""
+    """Where a plan overwrites inputs that it has read, so that the captured graph can't be run
+    instead if something fails later: positions from which on a failure is `final`; by position, the
+    members whose parts of inputs are `saved` first, so that they can be put back; and inputs that
+    are written to `too_early`, which have to be written at the end."""
 
     final: set[int] = field(default_factory=set)
     saved: dict[int, list[Definition]] = field(default_factory=dict)
@@ -637,6 +675,7 @@ class InputWrites:
 def written_after_reading(
     plan: Sequence[FusionGroup | ExternCall], inputs: Set[Definition]
 ) -> InputWrites:
+    """Find the writes of a plan to memory of `inputs` that it has read before."""
     # A failure is answered by running the captured graph from the start, which needs its inputs
     # unchanged up to the last place that can fail.
     last = max([at for at, item in enumerate(plan) if _may_fail(item)], default=-1)
@@ -681,7 +720,8 @@ def users(plan: Sequence[FusionGroup | ExternCall]) -> dict[Definition, set[int]
 
 
 def read_by(item: FusionGroup | ExternCall) -> Iterator[Definition]:
-    """What it reads, or overwrites in part."""
+    """The definitions that a group or call reads, or writes into (the rest of that memory is read
+    by others afterwards)."""
     if isinstance(item, ExternCall):
         yield from item.reads
     else:

@@ -193,8 +193,9 @@ Slot = Type | str
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What an operation takes and gives. `same` are the types that SAME may stand for. A result of
-    None is chosen by who makes the value."""
+    """The types of an operation's arguments and result. `same` are the types that SAME may stand
+    for. A result of None depends on more than the arguments (a cast, a load): whoever makes the
+    value says it."""
 
     args: tuple[Slot, ...]
     same: frozenset[Type]
@@ -254,8 +255,8 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """Memory that a kernel is given. An index counts elements from `base`. Memory of its own has a
-    size, in elements."""
+    """Memory that a kernel is given. Indices count elements from `base`. The memory that a kernel
+    owns (`Kernel.own`) has a `size`, in elements; other buffers have None."""
 
     name: str
     type: Type
@@ -267,7 +268,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopValue:
-    """One operation. What it doesn't use of the last three is None."""
+    """One operation and its result (SSA form: the value is the statement that computes it). Of the
+    last three fields, those that the operation doesn't use are None."""
 
     op: Op
     type: Type  # of a store: of what is stored
@@ -287,8 +289,9 @@ class LoopKind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combine:
-    """What a serial loop carries behind two parts of it, from what each of them carries if it
-    begins anew. `left` and `right` are CARRIED values without an argument."""
+    """How a serial loop can be run in parts (a parallel scan): the state after two parts, one after
+    the other, from the states of each part run from the initial state. `body` computes `result`
+    from `left` and `right`, which are CARRIED values without an argument."""
 
     left: tuple[LoopValue, ...]
     right: tuple[LoopValue, ...]
@@ -298,9 +301,9 @@ class Combine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """`for var in range(extent)`; an extent below 0 is one of 0. `combines` are for the CARRIED
-    values of a serial loop, in order, one for those that belong together; None if unknown. They
-    follow from the body, and may be dropped."""
+    """`for var in range(extent)`; a negative extent is one of 0. `combines` are for the CARRIED
+    values of a serial loop, in order: one for each state, which may be several values; None if
+    there is none. They follow from the body, and may be dropped, which makes the loop serial."""
 
     var: Expr
     extent: Expr
@@ -314,9 +317,9 @@ Statement = LoopValue | Loop
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """A function of sizes and buffers. The sizes are symbols, and at least 0 but for those that are
-    `signed`. `own` is memory that it takes for the time it runs: what is in it is gone after an
-    iteration of the grid."""
+    """A function of sizes and buffers. The sizes are symbols, which are at least 0 except for those
+    that are `signed`. `own` is scratch memory of each thread: its contents are undefined at the
+    start of each iteration of the grid."""
 
     name: str
     sizes: tuple[Expr, ...]
@@ -328,8 +331,8 @@ class Kernel:
 
     @property
     def grid(self) -> tuple[Loop, ...]:
-        """The parallel loops around everything: any part of their iterations can be run alone.
-        Counted together, the last one fastest, they are what threads share."""
+        """The parallel loops around the whole body, outermost first. Their iterations, counted
+        together with the last loop fastest, are divided among threads."""
         loops_outside: list[Loop] = []
         body = self.body
         while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is LoopKind.PARALLEL:
@@ -346,7 +349,7 @@ TEXT: Final[list[Callable[[Kernel], str]]] = [lambda kernel: kernel.name]
 
 
 def values(body: tuple[Statement, ...]) -> Iterator[LoopValue]:
-    """All values in it, those of inner loops included, in order."""
+    """All values in the body and its loops, in order."""
     for item in body:
         if isinstance(item, Loop):
             yield from values(item.body)
@@ -355,7 +358,7 @@ def values(body: tuple[Statement, ...]) -> Iterator[LoopValue]:
 
 
 def loops(body: tuple[Statement, ...]) -> Iterator[Loop]:
-    """All loops in it, an outer one before its inner ones."""
+    """All loops in the body, an outer one before its inner ones."""
     for item in body:
         if isinstance(item, Loop):
             yield item
@@ -363,8 +366,9 @@ def loops(body: tuple[Statement, ...]) -> Iterator[Loop]:
 
 
 def structure(kernel: Kernel) -> tuple[Any, ...]:
-    """Equal for kernels that differ in nothing but their name: equal layers of a network have
-    such. The code for one is the code for the other."""
+    """A key that is equal for kernels that differ in nothing but their names, as those of equal
+    layers of a network do. Code is generated once for each key. Values are numbered in order, since
+    they are compared by identity otherwise."""
     buffers = {b: at for at, b in enumerate((*kernel.buffers, *kernel.own))}
     numbers: dict[LoopValue, int] = {}
     parts: list[Any] = [len(kernel.buffers), kernel.sizes, kernel.signed]

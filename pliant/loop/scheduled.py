@@ -28,7 +28,8 @@ from pliant.loop.fuse import (
 
 
 class WrittenTooEarly(Exception):
-    """Inputs that are overwritten although the graph may have to be run from the start."""
+    """Raised for a schedule that overwrites these inputs while a later item may still fail, after
+    which the captured graph is run and needs them as they were."""
 
     def __init__(self, inputs: set[int]) -> None:
         super().__init__(inputs)
@@ -37,10 +38,10 @@ class WrittenTooEarly(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduledGroup:
-    """Definitions that become one kernel. Of its members, `stored` are needed by others, in the
-    buffers of others where `reuse` says so. `saved` are parts of inputs that are put back if the
-    program fails later. `final`: it overwrites what was read of an input, so that the graph can't
-    be run from the start any more."""
+    """Definitions that become one kernel. Of its members, `stored` go to memory, since others read
+    them; `reuse` maps some of these to the buffer of another definition that they go to. `saved`
+    are parts of inputs that are copied first, and put back if the program fails later. `final`: it
+    overwrites an input that was read, so that after it the captured graph can't be run instead."""
 
     group: FusionGroup
     stored: frozenset[Definition]
@@ -108,7 +109,8 @@ def plan_schedule(
                 fresh.difference_update(map(owner, item.reads))
             continue
         stored = lifetimes.stored(at, item)
-        # Other inputs, constants and views are never fresh: their memory belongs to others.
+        # Inputs (unless they are donated), constants and views are never fresh: their memory
+        # belongs to others.
         reuse = reused_buffers(item, stored, lifetimes.ending(at) & fresh)
         fresh.update([m for m in item.members if m in stored and m.into is None])
         saved = tuple(writes.saved.get(at, ()))

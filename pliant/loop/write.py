@@ -2,7 +2,21 @@
 
 The one idea: rows are the outer loops; inside, one loop over the columns for each round of
 reductions, and what belongs to a row as a whole between them. Elements are recomputed in each loop
-that uses them, and only what is read outside of the group is stored.
+that uses them, and only what is read outside of the group is stored. Softmax of [8, 16] becomes,
+with nested operations for short,
+
+    parallel i0 < 8
+      reduction i1 < 16          phase 0
+        v0 = load b0[16*i0 + i1]
+        v1 = max v0
+      reduction i2 < 16          phase 1
+        v2 = load b0[16*i0 + i2]
+        v4 = exp (sub v2, v1)
+        v5 = sum v4
+      parallel i3 < 16           phase 2: v4 is recomputed
+        store b1[16*i0 + i3] = div (exp (sub (load b0[16*i0 + i3]), v1)), v5
+
+(`targets.cpu.row_cache` then has the exponentials kept from phase 1 to phase 2.)
 """
 
 from __future__ import annotations
@@ -42,7 +56,7 @@ def as_written(kernel: Kernel, hint: Hint) -> Kernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WrittenKernel:
-    """A kernel and the definitions whose memory its buffers are, in order."""
+    """A kernel, and for each of its buffers the definition whose memory it is."""
 
     kernel: Kernel
     memory: tuple[Definition, ...]
@@ -57,9 +71,10 @@ def write_kernel(
     arrange: Arrange = as_written,
     at_once: bool = False,
 ) -> WrittenKernel:
-    """The kernel that computes the members of a group and stores some of them; `reuse` says which
-    in the memory of another definition, as `loop.buffer_reuse` chooses. `at_once`: updates of a
-    scatter are made in any order, where that is possible."""
+    """The kernel that computes the members of a group and stores those in `stored`; `reuse` maps
+    some of them to definitions whose memory they are stored in (`loop.buffer_reuse`). `arrange`
+    orders and tiles the loops for the target. `at_once`: the updates of a scatter are made in
+    parallel where their order makes no difference."""
     return _Writer(group, stored, name, hint, reuse).written(arrange, at_once)
 
 
@@ -113,7 +128,8 @@ class _Writer:
         return WrittenKernel(kernel, tuple(self.body.memory))
 
     def _access(self) -> dict[Definition, Access]:
-        """A member that is stored is never read back, unless it overwrites something."""
+        """What the kernel does with each memory. A member that is stored is never read back, so its
+        memory is only written, unless the kernel reads the old contents as well."""
         access: dict[Definition, Access] = {}
         for reads in self.group.reads.values():
             access.update(dict.fromkeys(reads.definitions, Access.READ))
@@ -126,6 +142,8 @@ class _Writer:
     # ---- loops
 
     def _rounds(self) -> None:
+        """Write the loops over columns, phase by phase: what is computed once a row before them,
+        then the reductions of the phase, and the elements whose last use it is."""
         group, phases, last_use = self.group, phases_of(self.group), last_uses(self.group)
         # Softmax has three phases: the maximum, the sum of exponentials, and the quotient.
         last = max([p for m, p in phases.items()], default=0)
@@ -169,7 +187,9 @@ class _Writer:
     def _open(
         self, stack: ExitStack, sizes: Sequence[Expr], first: int, kind: LoopKind
     ) -> tuple[Expr, ...]:
-        """Loops, the one that goes through memory in the largest steps outside."""
+        """Open a loop for each size, the one with the largest steps through memory outermost.
+        Returns their variables in the order of `sizes`. `first`: the number of the first loop among
+        the group's `variables`."""
         places = variables(len(sizes), first)
         steps = [self._steps(var) for var in places]
         # The innermost loop gets the smallest step: it runs over lanes, which want neighbours.
@@ -182,8 +202,9 @@ class _Writer:
         return tuple([loop_vars[i] for i in range(len(sizes))])
 
     def _as_read(self, order: list[int], places: Sequence[Expr]) -> list[int]:
-        """Loops outside the innermost one in the order in which memory is read, if all that is read
-        agrees: what is read is waited for, what is stored is not."""
+        """The loops around the innermost one in the order in which memory is read, if all reads
+        agree on one. Reads count more than writes: the processor waits for what it reads, and not
+        for what it stores."""
         loop_vars = {places[i] for i in order}
         orders = set()
         for reads in self.group.reads.values():
@@ -197,7 +218,8 @@ class _Writer:
         return list(orders.pop()) if len(orders) == 1 else order
 
     def _steps(self, var: Expr) -> tuple[int, ...]:
-        """How far apart in memory neighbours are: in what is stored, else in what is read."""
+        """The step through memory of a loop, as a tuple of one number or none: in the first of what
+        is stored, or of what is read if nothing that is stored depends on the loop."""
         places = [own_place(member) for member in self.stored]
         # A loop that is reduced is in nothing that is stored.
         if not any(var in place.symbols for place in places):
@@ -208,12 +230,14 @@ class _Writer:
     # ---- elements
 
     def _index(self, member: Definition) -> Index:
+        """The index of the element of a member that the current iteration computes."""
         level = self.group.level(member)
         vars = self.rows + (self.columns or ()) if level == "column" else self.rows
         return index_of(member, vars)
 
     def _element(self, of: Definition, place: Expr) -> LoopValue | None:
-        """The element of a member at this iteration."""
+        """The element of a member that the current iteration computes; None if `of` is no member.
+        It is written here if it isn't there yet."""
         if of not in self.group.reads:
             return None
         if of in self.results:
@@ -241,8 +265,8 @@ class _Writer:
         return body.once(of, index, lambda: by.then(body, state, index))
 
     def _prepare(self, members: Collection[Definition]) -> None:
-        """Compute what these need of other members, in order: so an element finds its operands, and
-        a chain of members is no chain of calls."""
+        """Write the elements that these members need of others, in order. Each then finds its
+        operands, so that a chain of a thousand members is no recursion of that depth."""
         # Backwards over the members, which are in the order of their reads: one pass finds all
         # operands.
         needed = set(members)
@@ -262,11 +286,13 @@ class _Writer:
                 self.body.write(member, member.place(self._index(member)), value)
 
     def _row(self, member: Definition) -> None:
+        """Write a member that has one element for each row, between loops over columns."""
         value = self._element(member, member.place(self._index(member)))
         assert value is not None
         self._keep(member, value)
 
     def _accumulate(self, member: Definition) -> None:
+        """Write the step of a reduction, inside of its loop."""
         assert isinstance(member.body, Reduced) and self.columns is not None
         over = member.body
         inner = placed(over.over, self.columns)
@@ -275,6 +301,7 @@ class _Writer:
         self.results[member] = self.body.add(value)
 
     def _finish(self, member: Definition) -> None:
+        """Write what follows the loop of a reduction, such as the division of a mean."""
         assert isinstance(member.body, Reduced)
         raw = self.results[member]
         self._keep(member, member.body.then(self.body, raw, self._index(member)))
@@ -286,7 +313,7 @@ class _Writer:
 
 
 def only_for_faults(group: FusionGroup, stored: Collection[Definition]) -> set[Definition]:
-    """Members that are not read, and are computed because they may have to raise."""
+    """The members that nothing reads, and that are computed because they may have to raise."""
     needed = set(stored)
     tested: set[Definition] = set()
     for member in reversed(group.members):
@@ -299,18 +326,19 @@ def only_for_faults(group: FusionGroup, stored: Collection[Definition]) -> set[D
 
 
 CHUNK: Final = 2048
-"""Elements of a row that is all there is to share among threads."""
+"""How many elements of a row make a piece, where threads share a single row."""
 
 
 def scatter(body: KernelBody, of: Definition, by: Scattered) -> None:
-    """The kernel that makes updates: rows that are far apart outside, in the grid; then the updates
-    in order; then rows that are close together."""
+    """Write the kernel of a scatter: outside, in the grid, the rows that are far apart in memory;
+    then a serial loop over the updates of a row; inside, the rows that are close together."""
     outer, inner = by.rows[: len(by.rows) - by.inner], by.rows[len(by.rows) - by.inner :]
     with ExitStack() as stack:
         rows = [stack.enter_context(body.loop(size)) for size in outer]
         first: Expr = ZERO
-        # Otherwise there would be one row, and one thread.
-        if inner and not outer:  # in pieces
+        # If all rows are close together, the first of them is cut into pieces: without a grid one
+        # thread would do everything.
+        if inner and not outer:
             size, *others = inner
             first = stack.enter_context(body.loop(ceildiv(size, CHUNK))) * CHUNK
             inner = (minimum(size - first, CHUNK), *others)
@@ -328,7 +356,8 @@ ATOMIC: Final = frozenset({Type.F32, Type.F64, Type.I32, Type.I64})
 
 def in_any_order(probe: KernelBody, of: Definition, by: Scattered) -> bool:
     """Whether the order of the updates makes no difference, but for the rounding of sums: they are
-    sums, or of those of one row all write the same. `probe` is a body to try this in."""
+    added, or all updates of a row write the same value. `probe` is a body to write one update in,
+    whose value is then searched for what differs from update to update."""
     if by.combine is not None:
         return by.adds and of.type in ATOMIC
     rows = variables(len(by.rows))
@@ -346,7 +375,8 @@ def in_any_order(probe: KernelBody, of: Definition, by: Scattered) -> bool:
 
 
 def scatter_at_once(body: KernelBody, of: Definition, by: Scattered) -> None:
-    """The kernel that makes all updates at the same time."""
+    """Write the kernel of a scatter with all updates in parallel, by atomic additions or by stores
+    of equal values."""
     at = len(by.rows) - by.inner
     with ExitStack() as stack:
         sizes = (*by.rows[:at], *by.over, *by.rows[at:])
