@@ -78,8 +78,9 @@ class Target(Protocol):
         on a CPU a pair of its address and its owner."""
 
     def start(self, sources: Sequence[KernelSource]) -> list[Callable[[], Any]]:
-        """For each of them what gives its handle, or raises: a compiler that can may compile them
-        all at the same time."""
+        """Start to compile several kernels. Returns a function for each that waits for its handle,
+        or raises; a compiler that can compiles them all at the same time."""
 
     def launch_parameters(self, kernel: Kernel, hint: Hint) -> LaunchParameters:
-        """How to launch it: a grid, a number of threads, what it costs."""
+        """The numbers that the launch step of this target needs for the kernel: the extents of its
+        grid, say, and what an iteration costs."""

@@ -116,7 +116,7 @@ class KernelCompiler:
             return compiled
 
     def _identity(self) -> tuple[str, ...]:
-        """What object code depends on beside the text."""
+        """All that object code depends on beside the text, for its key."""
         versions = (pliant.__version__, llvmlite.__version__, str(llvm.llvm_version_info))
         settings = str((LEVEL, MODEL, PASSES))
         return (*versions, self._triple, self.cpu, self.features, settings)
@@ -196,8 +196,8 @@ def _passes() -> Any:
 
 
 def _linker(machine: Any) -> Any:
-    """One that puts code and its constants side by side. The other one lets the system choose a
-    place for each, and ends the process where they are too far from each other."""
+    """A linker (JITLink) that puts code and its constants side by side. LLVM's other one lets the
+    system choose a place for each, and ends the process where they are too far apart."""
     return llvm.create_lljit_compiler(machine, use_jit_link=True)
 
 

@@ -38,8 +38,9 @@ from pliant.targets.cpu.llvm_text import Code, Reg, literal
 
 CHUNK: Final = 64
 DEPTH: Final = 2
-"""A sum of floats is one of sums of (depth) sums of so many numbers in each lane: the error grows
-with the longest chain of additions."""
+"""Pairwise summation: in each lane, `CHUNK` numbers are added up one after the other, `CHUNK` such
+sums to another, and so on, `DEPTH` levels deep. The rounding error grows with the longest chain of
+additions."""
 COLUMN: Final = 16
 COLUMN_DEPTH: Final = 4
 """The same where the lanes are not summed up at the end, as for the columns of a matrix: they don't
@@ -55,6 +56,10 @@ def emit(kernel: Kernel, target: Machine) -> str:
 
 
 class Writer:
+    """Writes the function of one kernel. `regs` has the register of each value, `symbols` that of
+    each loop variable, size and index from data, `states` the accumulators of the reductions (and
+    what serial loops carry) that the loops around are in."""
+
     def __init__(self, kernel: Kernel, target: Machine) -> None:
         self.kernel = kernel
         self.target = target
@@ -63,15 +68,16 @@ class Writer:
         self.regs: dict[LoopValue, Reg] = {}
         self.states: dict[LoopValue, reduce.State] = {}
         self.symbols: dict[Expr, Reg] = {}
-        self.natural: set[Expr] = set(kernel.sizes) - kernel.signed
-        self.ended: dict[LoopValue, reduce.State] = {}
+        self.natural: set[Expr] = set(kernel.sizes) - kernel.signed  # known to be at least 0
+        self.ended: dict[LoopValue, reduce.State] = {}  # the last states of reductions
         self.origins: dict[LoopValue, access.Origin] = {}
         self.outermost: Loop | None = None  # of the loops of a reduction
         self.before: set[LoopValue] = set()  # what stands before its loop
         self.memory = BufferMemory(self.code, kernel)
         self.halves = Halves()
-        # The loop that runs in lanes, if we are in one: its variable, also in lanes, where it ends
-        # if that is within the lanes, and which lanes are before that.
+        # Of the loop in lanes, if there is one around: its variable, the variable as a vector, how
+        # many lanes, whether these are in pairs (`llvm_pairs`), where the loop ends if the last
+        # lanes may be beyond that, and the mask of those that aren't.
         self.lane_var: Expr | None = None
         self.in_lanes: Reg | None = None
         self.lanes = 1
@@ -109,7 +115,9 @@ class Writer:
         return self.code.define(f"load {type}, {at}, align 8, !invariant.load !0", type, 1)
 
     def _grid(self, start: Reg, stop: Reg) -> None:
-        """One row after the other: the last loop of the grid from where `start` is in its row."""
+        """Write the loops of the grid, for the iterations from `start` to `stop`: a loop over rows
+        (all loops but the last, counted together), and in it the last loop, which is shorter in the
+        first row and in the last."""
         grid = self.kernel.grid
         if len(grid) <= 1:
             if grid:
@@ -145,7 +153,8 @@ class Writer:
         self.count(first, last, 1, row, self._place(extents, first))
 
     def _place(self, extents: Sequence[Reg], number: Reg) -> list[Reg]:
-        """The variables of the outer loops, from the number of the row."""
+        """The variables of the outer loops in the row with this number: its digits in the mixed
+        radix of their extents."""
         regs: list[Reg] = []
         for extent in reversed(extents[1:]):
             # Division by 0 is undefined in LLVM, even where no iteration uses the result.
@@ -164,8 +173,9 @@ class Writer:
         body: Callable[..., Sequence[Reg] | None],
         also: Sequence[Reg] = (),
     ) -> None:
-        """A loop; the states of reductions go round in it, and what else is given: the body is
-        called with that and returns what the next iteration gets."""
+        """Write a loop from `low` to `high` in steps of `by`, in SSA form: the states of reductions
+        are phis at its head, and so are the registers `also`. `body(at, *also)` writes an iteration
+        and returns what `also` is in the next one."""
         code = self.code
         # Tested at the head, so that a loop of no iterations has none.
         head, inside, after, before = code.label(), code.label(), code.label(), code.block
@@ -194,7 +204,8 @@ class Writer:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is defined inside is gone afterwards: it is not on every path."""
+        """Registers that are defined inside aren't known afterwards: they don't dominate what
+        follows, as a loop may have no iterations."""
         regs, symbols, origins = dict(self.regs), dict(self.symbols), dict(self.origins)
         yield
         self.regs, self.symbols, self.origins = regs, symbols, origins
@@ -215,7 +226,8 @@ class Writer:
                 self.loop(item, self.code.number(0, "i64"), self.extent(item))
 
     def reduction(self, loop: Loop) -> None:
-        """The outermost loop of a reduction: states begin before it and end after it."""
+        """Write the outermost loop of reductions: their states begin before it, and become results
+        after it."""
         # A reduction inside another loop has states of its own; those around it go on afterwards.
         around = self.states
         accumulators = _accumulators(loop, self.lanes, self.plan)
@@ -231,7 +243,8 @@ class Writer:
             self.ended[value] = state
 
     def loop(self, loop: Loop, low: Reg, high: Reg) -> None:
-        """A loop, a block of a transposed access, or rows that are scanned."""
+        """Write a loop in the form that fits it: as blocks of a transposed access, as rows that are
+        scanned side by side, or plainly."""
         turned = blocks.across(self, loop)
         if turned:
             blocks.write(self, loop, turned, low, high)
@@ -241,7 +254,8 @@ class Writer:
             self.plain_loop(loop, low, high)
 
     def plain_loop(self, loop: Loop, low: Reg, high: Reg) -> None:
-        """The iterations in lanes as far as they go, then the rest."""
+        """Write a loop: as many iterations in lanes as fill a vector, then the rest, masked or one
+        by one."""
         access.start(self, loop)
         lanes = self.plan.get(loop, 1)
         sums = []
@@ -270,8 +284,8 @@ class Writer:
         self.in_pairs = False
 
     def _sums(self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[LoopValue]) -> None:
-        """The loop; if there are sums of floats, in pieces, of which the first is the sum to which
-        the others are added: a row whose size is not known may be a short one."""
+        """Write the loop, in pieces if there are `sums` of floats. If its size isn't known, the
+        first piece needs no sum of its own, so that a short row costs no more than one chain."""
         chunk, depth = _levels(loop, lanes)
         if loop.extent.value is not None:  # without levels that it doesn't fill
             while depth > 1 and chunk**depth * lanes >= loop.extent.value:
@@ -285,7 +299,8 @@ class Writer:
     def _pieces(
         self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[LoopValue], depth: int
     ) -> None:
-        """The loop; if there are sums of floats, in pieces of pieces with a sum each."""
+        """Write the loop in pieces of `depth` levels, each with sums of its own that are added to
+        those around it when it ends; without `sums`, as a plain loop."""
         if not sums or depth == 0:
             self.count(low, high, lanes, lambda at: self.iteration(loop, at))
             return
@@ -306,7 +321,8 @@ class Writer:
 
     @contextmanager
     def _folded(self, ordered: list[LoopValue], lanes: int) -> Iterator[None]:
-        """Reductions in eager's order: their lanes are folded before the rest of the loop runs."""
+        """Inside, the reductions `ordered` have states of their own in lanes. These are folded in
+        eager's order at the end, before the rest of the loop is added one by one."""
         before = {value: self.states[value] for value in ordered}
         for value in ordered:
             self.states[value] = reduce.initial(self.code, value, lanes)
@@ -316,7 +332,7 @@ class Writer:
             self.states[value] = reduce.join(self.code, value, state, folded)
 
     def _one_by_one(self, loop: Loop, low: Reg, high: Reg) -> None:
-        """Without lanes; reductions over them continue in the first lane."""
+        """Write iterations without lanes. Reductions in lanes go on in their first lane alone."""
         accumulators = _accumulators(loop, 1, {}) if loop.kind is LoopKind.REDUCTION else {}
         wide = {value: self.states[value] for value in accumulators}
         for value, state in wide.items():
@@ -337,6 +353,7 @@ class Writer:
         self.in_lanes = None
 
     def iteration(self, loop: Loop, at: Reg) -> None:
+        """Write the body of a loop once, with `at` as its variable (that of the first lane)."""
         self.bind(loop.var, at)
         if loop.var is self.lane_var:
             self.in_lanes = at + self.code.numbers(self.lanes)
@@ -422,7 +439,7 @@ class Writer:
 
 
 def _levels(loop: Loop, lanes: int) -> tuple[int, int]:
-    """How many numbers a sum is split into sums of, and how often."""
+    """How many numbers are added up in a row in a sum over this loop, and in how many levels."""
     if lanes > 1:
         return CHUNK, DEPTH
     if loop.extent.value is None:
@@ -432,15 +449,15 @@ def _levels(loop: Loop, lanes: int) -> tuple[int, int]:
 
 
 def _next_row(code: Code, extents: Sequence[Reg], place: Sequence[Reg]) -> list[Reg]:
-    """The variables of the outer loops in the row after that: divisions take longer than a short
-    row."""
+    """The variables of the outer loops in the next row: they count like an odometer, since the
+    divisions of `_place` take longer than a short row."""
     regs: list[Reg] = []
     carry: Reg | int = 1
     for extent, at in zip(reversed(extents[1:]), reversed(place[1:])):
         after = at + carry
         wraps = after.compare("eq", extent)
         regs.append(code.select(wraps, 0, after))
-        # A carry, as in addition by hand.
+        # A loop that wraps advances the one around it.
         carry = code.convert("zext", wraps, "i64")
     return [place[0] + carry, *reversed(regs)]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """An access of a loop: it is `step` times the variable and `more` elements behind `pointer`."""
+    """Where an access of a loop is: `step * var + more` elements behind `pointer`."""
 
     pointer: Reg
     var: Expr
@@ -36,7 +36,8 @@ class Origin:
 
 
 def start(writer: Writer, loop: Loop) -> None:
-    """Pointers for the accesses in a loop that is about to start."""
+    """Write the pointers of the accesses in a loop that is about to start (strength reduction).
+    Accesses whose index isn't linear in the variable, or differs from lane to lane, get none."""
     pointers: dict[tuple[Buffer, Expr], Reg] = {}
     for value in loop.body:
         if not isinstance(value, LoopValue) or value.op not in MEMORY or value.index is None:
@@ -97,7 +98,8 @@ def _first(writer: Writer, index: Expr, origin: Origin | None) -> Reg:
 
 
 def _mask(writer: Writer, place: ElementPlace, masks: Sequence[LoopValue]) -> Reg | None:
-    """The mask of the statement, and that of the lanes where they differ in place."""
+    """The mask of an access: that of the statement, and that of the lanes before the end of the
+    loop. An access that is uniform needs the second only if its own mask isn't."""
     mask = writer.regs[masks[0]] if masks else None
     if writer.mask is None or (place.lanes == 1 and (mask is None or mask.lanes == 1)):
         return mask
@@ -119,7 +121,8 @@ def store(writer: Writer, value: LoopValue) -> None:
 
 
 def fixed(loop: Loop) -> list[LoopValue]:
-    """The statements that do the same in all iterations of a parallel loop without loops in it."""
+    """The statements that do the same in all iterations of a parallel loop; none if there are loops
+    in it. They are written once, in front of the loop."""
     varying: set[object] = {loop.var}
     masks = []
     for value in loop.body:
@@ -136,6 +139,7 @@ def fixed(loop: Loop) -> list[LoopValue]:
 
 
 def _written(value: LoopValue) -> bool:
-    """A load that may not be what it was, after a store."""
+    """Whether it accesses memory that the kernel both reads and writes: a load may give something
+    else after a store."""
     buffer = value.buffer if value.op in MEMORY else None
     return buffer is not None and buffer.access is Access.READ_WRITE

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def across(writer: Writer, rows: Loop) -> list[LoopValue]:
-    """The loads of a block that are close along the rows and scattered in the lanes."""
+    """The loads of a block that are close along the rows and scattered in the lanes: those to turn
+    in registers. `rows` is the serial loop over the rows of a block that `tile` has made; for any
+    other loop there are none."""
     if rows.kind is not LoopKind.SERIAL or len(rows.body) != 1:
         return []
     columns = rows.body[0]
@@ -45,7 +47,8 @@ def across(writer: Writer, rows: Loop) -> list[LoopValue]:
 
 
 def write(writer: Writer, rows: Loop, loads: list[LoopValue], low: Reg, high: Reg) -> None:
-    """Whole blocks by shuffles, others by the loops as they are."""
+    """Write the loop over the rows `low` to `high` of a block: by shuffles if the block is whole,
+    which is known at run time, else by the loops as they are."""
     code = writer.code
     columns = rows.body[0]
     assert isinstance(columns, Loop)
@@ -94,7 +97,9 @@ def _square(
 
 
 def transposed(code: Code, rows: list[Reg]) -> list[Reg]:
-    """Vectors whose lanes are those of the rows, exchanged: by halves, quarters and so on."""
+    """The transpose of a square of `lanes` vectors of `lanes` lanes, in log2(lanes) rounds: they
+    exchange the off-diagonal quarters of all squares of 2, 4, 8, ... lanes. ([a b] and [c d] become
+    [a c] and [b d] by two shuffles.)"""
     lanes, distance = len(rows), 1
     while distance < lanes:
         exchanged = list(rows)
@@ -112,6 +117,7 @@ def transposed(code: Code, rows: list[Reg]) -> list[Reg]:
 
 
 def _picked(code: Code, a: Reg, b: Reg, lanes: list[int]) -> Reg:
+    """The lanes with these numbers, of both vectors counted through."""
     mask = ", ".join([f"i32 {lane}" for lane in lanes])
     text = f"shufflevector {vector(a.type, a.lanes)} {a.text}, {vector(b.type, b.lanes)} {b.text}"
     return code.define(f"{text}, <{len(lanes)} x i32> <{mask}>", a.type, a.lanes)

@@ -33,8 +33,8 @@ from pliant.targets.cpu.llvm_reduce import in_eager_order, lanes_in_eager
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What matters of a machine: the bytes of a vector register, and whether vectors of every type
-    can be loaded and stored in part."""
+    """What matters of a machine: the bytes of a vector register, and whether it has masks, to load
+    and store vectors of every type in part."""
 
     vector_bytes: int
     masks: bool
@@ -61,7 +61,8 @@ def plan(kernel: Kernel, target: Machine) -> dict[Loop, int]:
 
 
 def _choose(loop: Loop) -> list[Loop]:
-    """The loop itself, or the best of each loop in it, whichever has fewer scattered accesses."""
+    """The loops to run in lanes, of a loop and those in it: the loop itself, or what is chosen of
+    the loops in it, whichever has fewer scattered accesses (and more close ones, if equal)."""
     # Innermost loops first: each is a candidate, and the loop around them competes with all of
     # them.
     inner = [nested for item in loop.body if isinstance(item, Loop) for nested in _choose(item)]
@@ -78,7 +79,8 @@ def _choose(loop: Loop) -> list[Loop]:
 
 
 def _can_have_lanes(loop: Loop) -> bool:
-    """Inner loops have to run as often in every lane."""
+    """Whether a loop may run in lanes at all, and would gain from it. Loops inside of it have to
+    run as often in every lane."""
     if loop.kind is LoopKind.SERIAL or loop.extent is ONE:
         return False
     computed = {v.index for v in values(loop.body) if v.op is Op.AS_INDEX}
@@ -92,7 +94,8 @@ def _can_have_lanes(loop: Loop) -> bool:
 
 
 def _one_after_the_other(loop: Loop) -> bool:
-    """A product of elements that are apart, which eager PyTorch computes in their order."""
+    """Whether it is a product of elements that aren't close in memory: eager PyTorch multiplies
+    these one after the other."""
     if loop.kind is not LoopKind.REDUCTION or not any(map(in_eager_order, values(loop.body))):
         return False
     read = [v for v in values(loop.body) if v.op is Op.LOAD and v.index is not None]
@@ -100,22 +103,23 @@ def _one_after_the_other(loop: Loop) -> bool:
 
 
 def _shares(value: LoopValue, var: Expr) -> bool:
-    """An access to memory of the kernel's own that would be the same in all lanes."""
+    """Whether a value accesses memory of the kernel's own at a place that doesn't depend on `var`:
+    lanes would overwrite each other's elements."""
     if value.buffer is None or value.buffer.size is None or value.index is None:
         return False
     return var not in value.index.symbols
 
 
 def _worth_it(loop: Loop) -> bool:
-    """Around a serial loop, where scattered accesses are one after the other anyway, lanes have to
-    save computations."""
+    """Whether lanes gain anything. Around a serial loop with scattered accesses, which are made one
+    by one in any case, they do so only if there is enough to compute."""
     if not any(inner.kind is LoopKind.SERIAL for inner in loops(loop.body)) or not _cost(loop)[0]:
         return True
     return sum([_weight(value) for value in values(loop.body)]) > WORTH_LANES
 
 
 def _cost(loop: Loop) -> tuple[int, int]:
-    """How many accesses are scattered, and how many next to each other."""
+    """How many accesses in the loop would be scattered in its lanes, and how many close."""
     strides = [
         stride(value.index, loop.var)
         for value in values(loop.body)
@@ -135,14 +139,15 @@ def near(step: Expr | None) -> bool:
     return step is not None and step.value in STEPS
 
 
-CHEAP: Final = 8
-WORTH_LANES: Final = 40
+CHEAP: Final = 8  # operations, of a body that waits for memory or for chains of additions
+WORTH_LANES: Final = 40  # operations, see `_worth_it`
 
 
 def _lanes(loop: Loop, target: Machine) -> int:
-    """As many as fill a register with elements of the usual width, several registers if the body
-    has reductions: over lanes, if it is short, because each addition waits for the one before it;
-    over rows, because a row should be read in long pieces, as long as there are registers."""
+    """How many lanes a loop gets: as many elements as fill a register, and several registers in two
+    cases. In a reduction over lanes with a short body each addition waits for the one before it, so
+    four chains are computed at once. With a reduction inside of the loop (lanes are columns), a
+    piece of each row is read at a time, which should be long, as long as there are registers."""
     body = list(values(loop.body))
     ordered = [v for v in body if in_eager_order(v)]
     if ordered and loop.kind is LoopKind.REDUCTION:

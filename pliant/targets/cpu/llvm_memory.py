@@ -23,8 +23,9 @@ LINE: Final = 64  # of a cache
 
 @dataclass(frozen=True, slots=True)
 class ElementPlace:
-    """Where an access is: `index` counts from `pointer` and has a lane for each place; `lanes` are
-    those of the value. If it has one lane only, the others follow in steps of `step`."""
+    """Where an access is, in elements from `pointer`. `lanes` are those of the value. An `index` of
+    as many lanes has a place for each (scattered); an `index` of one lane is the first place, which
+    the others follow in steps of `step`."""
 
     buffer: Buffer
     pointer: Reg
@@ -37,12 +38,13 @@ class ElementPlace:
         return self.index.lanes > 1
 
     def spelled_out(self) -> ElementPlace:
-        """With an index for each lane."""
+        """The same places, with an index for each lane."""
         code = self.index.code
         index = self.index + code.numbers(self.lanes) * self.step
         return ElementPlace(self.buffer, self.pointer, index, self.lanes)
 
     def scatter(self, lanes: int) -> ElementPlace:
+        """A uniform place as one place for each of so many lanes."""
         index = self.index.code.spread(self.index, lanes)
         return ElementPlace(self.buffer, self.pointer, index, lanes)
 
@@ -59,8 +61,8 @@ class BufferMemory:
         self.scratch = code.define("alloca i64, align 8", "ptr", 1)
 
     def take(self, buffer: Buffer, size: Reg) -> None:
-        """Memory of the kernel's own, of so many elements: on the stack if it is known to be
-        little."""
+        """Allocate memory of the kernel's own, of `size` elements: on the stack if it is known to
+        be small, else on the heap."""
         type, code = MEMORY[buffer.type], self.code
         length = buffer.size.value if buffer.size is not None else None
         if length is not None and length * buffer.type.bits // 8 <= STACK:
@@ -78,7 +80,8 @@ class BufferMemory:
             self.code.do(f"call void @free({pointer})")
 
     def load(self, place: ElementPlace, mask: Reg | None) -> Reg:
-        """Where the mask is false, 0."""
+        """Write a load: of one place, of lanes that are close, some elements apart, or scattered.
+        The result is 0 where the mask is false, and memory isn't touched there."""
         if mask is not None and mask.lanes > place.lanes:
             place = place.scatter(mask.lanes)
         uniform = mask is not None and mask.lanes == 1
@@ -103,7 +106,7 @@ class BufferMemory:
         return loaded.compare("ne", 0) if t is Type.BOOL else loaded
 
     def store(self, place: ElementPlace, value: Reg, mask: Reg | None) -> None:
-        """Of lanes that go to one place, some one stays."""
+        """Write a store. If several lanes go to one place, the value of one of them stays."""
         if place.step != 1:
             place = place.spelled_out()
         if mask is not None and mask.lanes > 1 and place.lanes == value.lanes == 1:
@@ -146,8 +149,11 @@ class BufferMemory:
         )
 
     def _picked_load(self, place: ElementPlace) -> Reg:
-        """All from the first element to the last one, and nothing beyond, in as many vectors as the
-        step is long; then those that are wanted."""
+        """Lanes that are `step` elements apart: loads all elements from the first to the last, as
+        `step` vectors, and picks out those that are wanted by shuffles. Of 4 lanes in steps of 2,
+
+            [e0 e1 e2 e3] [e3 e4 e5 e6]   gives   [e0 e2 e4 e6]
+        """
         lanes, step = place.lanes, abs(place.step)
         span = step * (lanes - 1) + 1
         first = place.index if place.step > 0 else place.index - (span - 1)
@@ -176,7 +182,7 @@ class BufferMemory:
         self.code.do(self._call("scatter" if place.scattered else "store", "void", place, args))
 
     def _masked(self, place: ElementPlace, mask: Reg | None) -> list[str]:
-        """Pointers, alignment and mask as arguments."""
+        """The arguments that masked intrinsics share: pointers, alignment and mask."""
         all_lanes = self.code.number(1, "i1") if mask is None else mask
         lanes = self.code.spread(all_lanes, place.lanes)
         return [str(self._pointer(place)), f"i32 {place.buffer.type.bits // 8}", str(lanes)]

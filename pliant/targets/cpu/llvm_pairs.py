@@ -16,7 +16,8 @@ from pliant.targets.cpu.llvm_text import Code, Reg
 
 
 def in_pairs(loop: Loop) -> bool:
-    """Whether the lanes of the loop can be in this order."""
+    """Whether the lanes of the loop can be in the order of pairs: it loads bfloat16, and all its
+    accesses in lanes are close and of bfloat16."""
     if loop.kind is not LoopKind.PARALLEL:
         return False
     halves = False
@@ -46,13 +47,13 @@ def _fits(value: LoopValue, var: Expr) -> bool:
 
 
 def apart(code: Code, x: Reg) -> Reg:
-    """The floats of what was loaded."""
+    """The floats of a vector of bfloat16: those with even numbers, then those with odd ones."""
     words = code.cast_lanes(x, "i32", x.lanes // 2)
     low, high = [code.convert("bitcast", w, "float") for w in (words << 16, words & -0x10000)]
     return code.shuffled(low, high, range(x.lanes))
 
 
 def together(code: Code, x: Reg) -> Reg:
-    """Numbers, narrow already, as they are stored."""
+    """The inverse of `apart`, for bits of bfloat16: puts them back into the order of memory."""
     low, high = [code.convert("zext", code.half(x, upper), "i32") for upper in (False, True)]
     return code.cast_lanes(low | (high << 16), "i16", x.lanes)

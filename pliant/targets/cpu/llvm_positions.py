@@ -29,7 +29,8 @@ _WORDS: Final = {
 
 
 def compared(writer: Writer, value: LoopValue) -> Reg | None:
-    """The comparison, if it is one of positions."""
+    """Write the value if it compares the positions of lanes with a number that is the same in all
+    of them; None if it is anything else."""
     words = _WORDS.get(value.op)
     if words is None or writer.lane_var is None:
         return None

@@ -23,7 +23,8 @@ NOWHERE: Final = largest(Type.I64)  # the position of nothing
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """How one reduction is computed. Types are those of its first argument."""
+    """How one reduction is computed. A state is a tuple of registers; `start` gives the numbers and
+    register types of the initial one. Types are those of the reduction's first argument."""
 
     start: Callable[[Type], tuple[tuple[float | int, str], ...]]  # numbers and register types
     join: Callable[[Code, Type, State, State], State]
@@ -47,8 +48,8 @@ def join(code: Code, value: LoopValue, a: State, b: State) -> State:
 
 
 def fold(code: Code, value: LoopValue, state: State) -> State:
-    """All lanes joined, the upper half with the lower half, again and again."""
-    # A tree of joins: log2(lanes) steps, each with half as many lanes.
+    """The state of all lanes joined to one: the upper half with the lower half, in log2(lanes)
+    steps."""
     while state[0].lanes > 1:
         lower = tuple([code.half(reg, False) for reg in state])
         upper = tuple([code.half(reg, True) for reg in state])
@@ -57,22 +58,24 @@ def fold(code: Code, value: LoopValue, state: State) -> State:
 
 
 def in_eager_order(value: LoopValue) -> bool:
-    """Products of floats: the product of some may be out of range, so that the order shows."""
+    """Whether a reduction has to be in the order of eager PyTorch: a product of floats, since the
+    product of some of them may overflow or be 0 where that of others isn't."""
     return value.op is Op.PROD and value.type in FLOAT
 
 
-# As eager PyTorch's kernel for products has them.
+# As eager PyTorch's kernel for products has them, whatever the machine's vectors are.
 REGISTERS: Final = 4
 REGISTER_BYTES: Final = 32
 
 
 def lanes_in_eager(t: Type) -> int:
-    """In how many lanes eager PyTorch computes a reduction in its order."""
+    """In how many lanes eager PyTorch's kernel computes a product of this type."""
     return REGISTERS * REGISTER_BYTES * 8 // t.bits
 
 
 def fold_in_eager_order(code: Code, value: LoopValue, state: State) -> State:
-    """The registers in pairs, then the lanes of what is left from the first to the last."""
+    """The state of all lanes, joined as eager PyTorch does: its `REGISTERS` registers in pairs,
+    then the lanes of what is left from the first to the last."""
     assert state[0].lanes == lanes_in_eager(value.type)
     width = state[0].lanes // REGISTERS
 
@@ -91,7 +94,7 @@ def result(code: Code, value: LoopValue, state: State) -> Reg:
 
 
 def _repeated(op: Op, number: Callable[[Type], float | int]) -> Accumulator:
-    """A reduction that is an operation again and again."""
+    """The accumulator of a reduction that repeats `op`; `number` is the operation's identity."""
 
     def join(code: Code, t: Type, a: State, b: State) -> State:
         return (OPS[op](code, t, a[0], b[0]),)
@@ -104,6 +107,8 @@ def highest(t: Type) -> float | int:
 
 
 def _position(better: str, number: Callable[[Type], float | int]) -> Accumulator:
+    """The accumulator of ARG_MAX ("gt") or ARG_MIN ("lt"): a state is the best number and its
+    position. `number` is worse than any."""
     compare = OPS[Op.GT if better == "gt" else Op.LT]
 
     def join(code: Code, t: Type, a: State, b: State) -> State:

@@ -38,7 +38,8 @@ def _carried(loop: Loop) -> list[LoopValue]:
 
 
 def _unrolled(writer: Writer, loop: Loop, low: Reg, high: Reg) -> None:
-    """Some iterations at once: a short one takes no longer than the jump to the next."""
+    """Write `UNROLLED` iterations at once, then the rest one by one: a short iteration takes no
+    longer than the jump to the next."""
     access.start(writer, loop)
 
     def several(at: Reg) -> None:
@@ -52,7 +53,8 @@ def _unrolled(writer: Writer, loop: Loop, low: Reg, high: Reg) -> None:
 
 
 def is_nest(writer: Writer, rows: Loop) -> bool:
-    """A loop over rows, one by one, of which each is a serial loop that carries something."""
+    """Whether `rows` is a scalar loop whose iterations are independent scans: values, then one
+    serial loop that carries something, without loops in it."""
     if (
         rows.kind is not LoopKind.PARALLEL
         or writer.lanes > 1
@@ -67,7 +69,8 @@ def is_nest(writer: Writer, rows: Loop) -> bool:
 
 
 def side_by_side(writer: Writer, rows: Loop, low: Reg, high: Reg) -> None:
-    """Several rows at once, then the others."""
+    """Write the loop over rows `ROWS` at a time, their elements in turn, then the rest of the rows
+    one by one. Each row has its own registers and states, in `copies` and `states`."""
     code = writer.code
     *before, inner = rows.body
     assert isinstance(inner, Loop)

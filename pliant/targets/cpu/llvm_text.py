@@ -31,7 +31,8 @@ _ORDER: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reg:
-    """A register or a number. `text` is how an operand reads, without its type."""
+    """A register or a literal, as an operand: `text` is what is written, without its type. Python's
+    operators write the instruction and return the register of its result."""
 
     code: Code
     text: str
@@ -90,7 +91,7 @@ class Reg:
         return self.code.binary("shl", self, other)
 
     def __rshift__(self, other: Reg | int) -> Reg:
-        """With the sign."""
+        """An arithmetic shift, which keeps the sign."""
         return self.code.binary("ashr", self, other)
 
     __radd__ = __add__
@@ -113,7 +114,7 @@ def vector(type: str, lanes: int) -> str:
 
 
 def suffix(type: str, lanes: int) -> str:
-    """The type in the name of an intrinsic."""
+    """The type as it stands in the name of an intrinsic: `v8f32`."""
     return ("" if lanes == 1 else f"v{lanes}") + SHORT.get(type, type)
 
 
@@ -163,7 +164,8 @@ class Code:
         return Reg(self, literal(number, type), type, 1, True)
 
     def together(self, *operands: Reg | int | float) -> list[Reg]:
-        """The operands with equal types and lanes."""
+        """The operands as registers with equal types and lanes. Numbers take the type of the first
+        register, and what has one lane is spread."""
         first = next(item for item in operands if isinstance(item, Reg))
         regs = [item if isinstance(item, Reg) else first.like(item) for item in operands]
         lanes = max([reg.lanes for reg in regs])
@@ -239,11 +241,11 @@ class Code:
         return self.define(f"bitcast {a} to {vector(type, lanes)}", type, lanes)
 
     def _longer(self, a: Reg, lanes: int) -> Reg:
-        """With lanes at the end that are anything."""
+        """The vector, extended to so many lanes; the new ones are undefined."""
         return self.shuffled(a, None, [*range(a.lanes), *[0] * (lanes - a.lanes)])
 
     def shuffled(self, a: Reg, b: Reg | None, lanes: Sequence[int]) -> Reg:
-        """Lanes of both, counted through."""
+        """The lanes with these numbers, of `a` and then `b` counted through."""
         second = b.text if b is not None else "poison"
         picked = ", ".join([f"i32 {lane}" for lane in lanes])
         text = f"shufflevector {a}, {a.full_type} {second}, <{len(lanes)} x i32> <{picked}>"
@@ -318,5 +320,5 @@ class Code:
         return self.call(name, "i1", 1, [condition])
 
     def text(self) -> str:
-        """What has been declared and defined for the function, after which it can stand."""
+        """The declarations and helper functions that the function needs in its module."""
         return "\n".join([*self.declared.values(), *self.helpers.values()])

@@ -19,12 +19,15 @@ SHORT: Final = 8  # iterations, too few for lanes
 
 def arrange(kernel: Kernel, hint: Callable[[Expr], int]) -> Kernel:
     """The kernel with its loops as a CPU runs them best; `hint` returns expected sizes."""
+    # Interchange first: tiles depend on which loop is the innermost. Rows are cached in kernels
+    # with loops over columns in the grid's last loop, which `tile` leaves alone.
     return cache_rows(tile(interchange(kernel)), hint)
 
 
 def interchange(kernel: Kernel) -> Kernel:
     """The kernel with its last two loops exchanged, if the inner one is too short for lanes and the
-    outer one is not: steps of a few elements cost less than loops of a few iterations."""
+    outer one is not: lanes that access every third element, say, cost less than loops of three
+    iterations. Loops of the grid are parallel, so their order is free."""
     grid = kernel.grid
     if len(grid) < 2 or any(isinstance(item, Loop) for item in grid[-1].body):
         return kernel

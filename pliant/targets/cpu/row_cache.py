@@ -7,6 +7,16 @@ or two for each element.
 The cost model: `COSTLY` operations and more are worth a store and a load, as long as the row has no
 more than `LONGEST` elements. A longer one would not stay in a near cache, and may not fit on the
 stack.
+
+In softmax the exponentials are summed in one loop and divided in the next:
+
+    reduction i2 < n                    reduction i2 < n
+      v4 = exp (...)                      v4 = exp (...)
+      v5 = sum v4                         store own0[i2] = v4
+    parallel i3 < n                       v5 = sum v4
+      v8 = exp (...)                    parallel i3 < n
+      store b1[i3] = div v8, v5           v8 = load own0[i3]
+                                          store b1[i3] = div v8, v5
 """
 
 from __future__ import annotations
@@ -41,7 +51,8 @@ Key = Any
 
 
 def cache_rows(kernel: Kernel, hint: Hint) -> Kernel:
-    """The kernel with memory of its own for what is costly, if that is better."""
+    """The kernel with rows of its own (`Kernel.own`) for costly elements that several loops over
+    the columns of a row compute; the kernel itself if there are none."""
     grid = kernel.grid
     row = grid[-1].body if grid else kernel.body
     by_extent: dict[Expr, list[Loop]] = {}
@@ -79,8 +90,8 @@ def _with_args(old: LoopValue, replaced: dict[LoopValue, LoopValue]) -> LoopValu
 
 
 def _is_plain(loop: Loop) -> bool:
-    """A loop over columns that stand next to each other, one value after the other: it is the loop
-    that runs in lanes."""
+    """Whether the loop is one over columns that are next to each other in memory, with nothing but
+    values in it: one that will run in lanes, where a load from the row is a single instruction."""
     if loop.kind is LoopKind.SERIAL or loop.extent.value == 1:
         return False
     for value in loop.body:
@@ -96,22 +107,23 @@ def _is_near(value: LoopValue, var: Expr) -> bool:
 
 
 class _Row:
-    """Loops over the columns of one row, in order."""
+    """The loops over the columns of one row, in order, and what is kept for later ones. Elements
+    are equal if their keys are (`_keys`), whatever loop they are in."""
 
     def __init__(self, loops: list[Loop], own: list[Buffer]) -> None:
         self.loops = loops
         self.own = own
         numbers: dict[Key, int] = {}
         self.keys = [_keys(loop, numbers) for loop in loops]
-        self.first: dict[Key, LoopValue] = {}  # where it is computed first
-        self.kept: dict[Key, Buffer] = {}
+        self.first: dict[Key, LoopValue] = {}  # the first value that computes it
+        self.kept: dict[Key, Buffer] = {}  # the row that it is kept in
         for loop, keys in zip(loops, self.keys):
             self._choose(loop, keys)
             for value, key in keys.items():
                 self.first.setdefault(key, value)
 
     def _choose(self, loop: Loop, keys: dict[LoopValue, Key]) -> None:
-        """What of it is in an earlier loop and worth keeping: as much as possible of it."""
+        """Choose what to keep of the elements of `loop` that an earlier loop computes, too."""
         # From the last one on: keeping it makes what it is computed from unnecessary.
         for value in reversed(loop.body):
             if not isinstance(value, LoopValue) or value.type not in FLOAT:
@@ -128,7 +140,8 @@ class _Row:
     def _cost(
         self, values: Iterable[LoopValue], keys: dict[LoopValue, Key], counted: set[LoopValue]
     ) -> int:
-        """Of computing them, without what is kept already or is not of this loop."""
+        """What it costs to compute the values, operands included, without what is kept already or
+        comes from outside the loop. `counted` are those counted before, which a DAG may share."""
         total = 0
         for value in values:
             if value in keys and value not in counted and keys[value] not in self.kept:
@@ -138,7 +151,7 @@ class _Row:
         return total
 
     def write(self, loop: Loop, replaced: dict[LoopValue, LoopValue]) -> Loop:
-        """With what is kept stored if it is computed here first, else loaded."""
+        """The loop, with kept elements stored where they are computed first, else loaded."""
         keys = self.keys[self.loops.index(loop)]
         body: list[LoopValue] = []
         for old in loop.body:
@@ -170,8 +183,9 @@ def _used(body: list[LoopValue]) -> tuple[Statement, ...]:
 
 
 def _keys(loop: Loop, numbers: dict[Key, int]) -> dict[LoopValue, Key]:
-    """What a value is, whatever the variable of its loop is called: what is the same in two loops
-    has the same number."""
+    """A number for each value of the loop, equal for values of different loops that compute the
+    same (value numbering, with the loops' variables renamed to one). What must not be shared is its
+    own key: reductions, stores, and loads of memory that the kernel writes to."""
     keys: dict[LoopValue, Key] = {}
     renamed = {loop.var: _COLUMN}
     for value in loop.body:

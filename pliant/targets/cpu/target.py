@@ -16,6 +16,7 @@ from pliant.targets.cpu.jit import KernelCompiler, host
 from pliant.targets.cpu.loop_nest import arrange
 from pliant.targets.target import Hint, KernelSource, LaunchParameters
 
+# A coarse cost model: it chooses how many threads share a kernel, and which kernels share a launch.
 WEIGHT_NS: Final = 0.02  # what an operation takes, roughly, in vectors and from the caches
 ACCESS_NS: Final = 0.08
 LEAST_NS: Final = 0.05
@@ -77,7 +78,7 @@ class CpuTarget:
 
 
 def _cost(body: tuple[Statement, ...], hint: Hint) -> float:
-    """Nanoseconds, roughly, with the sizes that were seen."""
+    """Roughly how many nanoseconds the statements take, at the sizes that `hint` expects."""
     total = 0.0
     for item in body:
         if isinstance(item, Loop):

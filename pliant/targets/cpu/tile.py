@@ -4,6 +4,14 @@ The one idea: in `y[i, j] = x[j, i]` each row of y touches every row of x. In ti
 `SIDE` elements, the cache lines that were loaded for one row are still there for the next. `MANY`
 tiles follow each other along the rows of x, so that memory is read in pieces that are long enough
 for the hardware prefetcher, which does not look across rows.
+
+    parallel i < m            parallel im < ceil(m / 256)           256 = SIDE * MANY
+      parallel j < n            parallel jb < ceil(n / 16)
+        y[i, j] = x[j, i]         serial ib < min(16, what is left)     blocks of i
+                                    serial ie < min(16, ...)            rows of a block
+                                      parallel je < min(16, ...)        columns of a block
+                                        y[i, j] = x[j, i]   with i = (16*im + ib)*16 + ie,
+                                                                 j = 16*jb + je
 """
 
 from __future__ import annotations
@@ -17,11 +25,12 @@ from pliant.sym.expr import ONE, ZERO, Expr, ceildiv, minimum, substitute, symbo
 
 SIDE: Final = 16
 """Elements on each side of a block: the lanes of the widest registers."""
-MANY: Final = 16
+MANY: Final = 16  # blocks one after the other
 
 
 def tile(kernel: Kernel) -> Kernel:
-    """The kernel with its two loops in blocks, if that is better."""
+    """The kernel with two of its loops in blocks, if some access is close in one and scattered in
+    the other, and both are large."""
     grid = kernel.grid
     if len(grid) < 2 or any(isinstance(item, Loop) for item in grid[-1].body):
         return kernel
@@ -35,7 +44,8 @@ def tile(kernel: Kernel) -> Kernel:
 
 
 def _across(grid: tuple[Loop, ...]) -> int | None:
-    """The loop along which some access is close that is scattered in the innermost one."""
+    """The number of the loop to tile together with the innermost one: some access that is scattered
+    in the innermost loop has stride 1 in it. None if there is none."""
     for value in values(grid[-1].body):
         if value.op not in MEMORY or value.index is None:
             continue
@@ -54,8 +64,8 @@ def _large(loop: Loop) -> bool:
 
 
 def _blocks(outer: Loop, inner: Loop) -> list[Loop]:
-    """Many blocks of the outer loop, for each of the inner one; then the rows and columns of a
-    block."""
+    """The loops of the tiled nest, as the module's docstring shows them. Returns the two parallel
+    ones around everything, the outer one still empty (`_nest` fills it)."""
     group, block = symbol(f"{outer.var}m"), symbol(f"{outer.var}b")
     first, second = group * MANY + block, symbol(f"{inner.var}b")
     row, column = symbol(f"{outer.var}e"), symbol(f"{inner.var}e")
@@ -73,6 +83,7 @@ def _blocks(outer: Loop, inner: Loop) -> list[Loop]:
 
 
 def _moved(body: tuple[Statement, ...], new_indices: dict[Expr, Expr]) -> tuple[Statement, ...]:
+    """The values of a body, copied with new expressions for the variables in their indices."""
     moved: dict[LoopValue, LoopValue] = {}
     for old in body:
         assert isinstance(old, LoopValue)
