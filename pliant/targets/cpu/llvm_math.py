@@ -5,7 +5,13 @@ reduction with bits; special values fall out of the arithmetic or are selected a
 there are no branches. Errors are below 2 units in the last place of a float32.
 
 The polynomials were fitted (Remez, relative error) for the intervals given with them; highest power
-first. What there is no such code for calls Sleef, or the C library lane by lane.
+first. What there is no such code for calls Sleef, or the C library lane by lane. For instance
+
+    exp(x) = 2**n * exp(r)    with n = round(x / ln 2) and r = x - n * ln 2, |r| <= ln(2)/2
+    log(x) = n * ln 2 + log(1 + f)    with x = (1 + f) * 2**n
+
+where `ln 2` is a sum of two numbers: the first has few bits, so that `n` times it is exact (Cody
+and Waite), and the second is what it lacks.
 """
 
 from __future__ import annotations
@@ -184,6 +190,7 @@ TANH: Final = (  # (tanh(x)/x - 1) / x**2 of x**2, |x| <= 0.625
 
 
 def polynomial(code: Code, x: Reg, coefficients: Sequence[float]) -> Reg:
+    """The polynomial at x, by Horner's scheme."""
     result: Reg | float = coefficients[0]
     for coefficient in coefficients[1:]:
         result = code.fma(x, result, coefficient)
@@ -192,7 +199,7 @@ def polynomial(code: Code, x: Reg, coefficients: Sequence[float]) -> Reg:
 
 
 def clamp(code: Code, x: Reg, low: float, high: float) -> Reg:
-    """nan stays nan."""
+    """`x` between the two bounds; nan stays nan, since comparisons with it are false."""
     below = code.select(x.compare("gt", high), high, x)
     return code.select(below.compare("lt", low), low, below)
 
@@ -248,8 +255,8 @@ def exp2(code: Code, x: Reg) -> Reg:
 
 
 def expm1(code: Code, x: Reg) -> Reg:
-    """2**n * (exp(r) - 1) + (2**n - 1), with half of 2**n, which doesn't overflow. Half of the
-    smallest numbers is 0, so that these are returned as they are."""
+    """exp(x) - 1 as 2**n * (exp(r) - 1) + (2**n - 1). It is computed with half of 2**n, which
+    doesn't overflow. Half of the smallest numbers is 0, so those are returned as they are."""
     f = FORMATS[x.type]
     clamped = clamp(code, x, f.expm1_low, f.exp_range[1])
     n, as_int = nearest(code, clamped, LOG2_E, f)
@@ -290,7 +297,8 @@ def log_special(code: Code, x: Reg, result: Reg) -> Reg:
 
 
 def log_near_one(code: Code, f: Reg) -> tuple[Reg, Reg]:
-    """log(1 + f) as the sum of f and the other result."""
+    """log(1 + f) as a sum of two: f itself, and the rest. The caller adds the rest to small terms
+    first, so that nothing of it is lost to rounding."""
     square = f * f
     if f.type == "float":
         cubic = code.fma(f, polynomial(code, f, LOG_FLOAT), -0.5)
@@ -347,7 +355,8 @@ def log10(code: Code, x: Reg) -> Reg:
 
 
 def log1p(code: Code, x: Reg) -> Reg:
-    """log(u) for u = 1 + x rounded, and what the rounding lost, divided by u."""
+    """log(1 + x) as log(u) + lost/u, where u is 1 + x rounded and `lost` what the rounding lost:
+    the first two terms of the Taylor series at u."""
     u = x + 1.0
     # Exactly what `x + 1.0` lost: which of the two is exact depends on which summand is larger.
     small, large = x - (u - 1.0), 1.0 - (u - x)
@@ -367,12 +376,12 @@ def _one_plus_exp(code: Code, x: Reg) -> Reg:
 
 
 def sigmoid(code: Code, x: Reg) -> Reg:
-    """Subnormal as far as exp(-x) is finite, then 0, as in eager PyTorch."""
+    """1 / (1 + exp(-x)): subnormal as far as exp(-x) is finite, then 0, as in eager PyTorch."""
     return 1.0 / _one_plus_exp(code, -x)
 
 
 def silu(code: Code, x: Reg) -> Reg:
-    """Not x * sigmoid(x): the sigmoid may be subnormal where the result is not."""
+    """x / (1 + exp(-x)). Not x * sigmoid(x), of which the factor may be subnormal by itself."""
     return x / _one_plus_exp(code, -x)
 
 

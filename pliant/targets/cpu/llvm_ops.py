@@ -59,7 +59,7 @@ _NARROW: Final[dict[Type, Emit]] = {
 
 
 def cast(code: Code, source: Type, target: Type, x: Reg) -> Reg:
-    """What `Tensor.to` does on this machine, also where C++ leaves it open."""
+    """The cast that `Tensor.to` makes on this machine, also where C++ leaves the result open."""
     if source is target:
         return x
     if source in HALF:
@@ -87,9 +87,10 @@ def _float_to_float(code: Code, source: Type, target: Type, x: Reg) -> Reg:
 
 
 def _float_to_int(code: Code, source: Type, target: Type, x: Reg) -> Reg:
-    """Through an integer of 32 or 64 bits, the one that eager takes, of which the lowest bits stay.
-    Out of its range it is the smallest one, as the instruction has it. That has to be said: LLVM
-    takes the result there for anything, and constants as inf for a reason to drop the cast."""
+    """Convert to an integer of 32 or 64 bits, the one that eager PyTorch takes, and keep its lowest
+    bits. Out of range the result is its smallest number, as that of the instruction is. This has to
+    be written: to LLVM the result is poison there, and a cast of a constant such as inf would be
+    optimized away."""
     if target is Type.U64:
         return code.unary("freeze", code.convert("fptoui", x, "i64"))
     narrow = target.bits <= 32 and target is not Type.U32
@@ -137,8 +138,8 @@ def compared(op: str) -> Emit:
 
 
 def _quotient(code: Code, t: Type, a: Reg, b: Reg) -> tuple[Reg, Reg, Reg]:
-    """The quotient towards 0, the remainder, and the divisor that was used: 1 for 0 and for -1,
-    with which the instruction could fault."""
+    """The quotient rounded to 0, the remainder, and the divisor that was used: 1 instead of 0 and
+    of -1, with which the instruction could fault (the smallest integer by -1 overflows)."""
     a, b = code.together(a, b)
     unsafe = b.compare("eq", 0)
     if t in SIGNED:
@@ -161,6 +162,8 @@ def _minus_one(code: Code, t: Type, a: Reg, b: Reg, quotient: Reg) -> Reg:
 
 
 def _signs_differ(code: Code, t: Type, rest: Reg, b: Reg) -> Reg:
+    """Whether a remainder isn't 0 and has another sign than the divisor: where rounding down and
+    rounding to 0 differ."""
     differ = rest.compare("ne", 0)
     if t in FLOAT:
         return differ & (rest.compare("lt", 0.0) ^ b.compare("lt", 0.0))
@@ -185,7 +188,8 @@ def floor_div(code: Code, t: Type, a: Reg, b: Reg) -> Reg:
 
 
 def _float_floor_div(code: Code, t: Type, a: Reg, b: Reg) -> Reg:
-    """From the exact remainder, as PyTorch does: a / b may round up to the next integer."""
+    """The quotient from the exact remainder, as PyTorch does: `a / b` may round up to the next
+    integer."""
     a, b = code.together(a, b)
     rest = code.binary("frem", a, b)
     quotient = (a - rest) / b

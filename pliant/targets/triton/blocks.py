@@ -25,7 +25,7 @@ FEW_AT_ONCE: Final = 8  # rows of a tile if there are few: what memory gives at 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The shape of a tile, for the function with this ending."""
+    """The shape of a tile, the warps that work on it, and the ending of the function's name."""
 
     suffix: str
     rows: int
@@ -34,12 +34,13 @@ class Blocks:
 
 
 def power_of_two(number: int) -> int:
-    """The next one."""
+    """The smallest power of two that is at least `number`."""
     return 1 << max(number - 1, 0).bit_length()
 
 
 def blocks_for(tiling: Tiling, columns: int, whole: int = WHOLE, few: bool = False) -> Blocks:
-    """The tile for rows of so many columns; `few`: there are less than `FEW_ROWS`."""
+    """The tile for rows of so many columns. `whole`: rows of up to that many are in a tile as a
+    whole. `few`: there are less than `FEW_ROWS` rows."""
     size = power_of_two(columns)
     if tiling.by_rows:
         return _for_rows(tiling, size, whole, few)

@@ -25,8 +25,8 @@ MULTIPLE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class KernelVariant:
-    """What machine code is for. `multiples`: for each tensor and number whether its address or
-    value is known to be a multiple of 16."""
+    """What machine code is specialized for. `multiples`: for each tensor and number whether its
+    address or value is a multiple of 16, so that loads can be of 16 bytes."""
 
     blocks: Blocks
     wide: bool  # indices of 64 bits

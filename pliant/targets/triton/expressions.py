@@ -44,7 +44,7 @@ def literal(number: float | bool) -> str:
 
 
 def typed(number: float | bool, t: Type) -> str:
-    """A constant that has its type without anything beside it."""
+    """A constant with its type, for places where no other operand tells it."""
     if t in HALF:
         return f"{typed(number, Type.F32)}.to({DTYPES[t]})"
     return f"tl.full([], {literal(number)}, {DTYPES[t]})"

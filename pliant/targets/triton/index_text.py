@@ -20,7 +20,7 @@ NONE: Final[Axes] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An expression, and the axes of the tile along which it varies."""
+    """An expression as text, and the axes of the tile ("rows", "columns") along which it varies."""
 
     text: str
     axes: Axes = NONE
@@ -43,7 +43,7 @@ class KernelArguments:
         self.bounds: dict[Expr, None] = {}  # have to be within 32 bits, where indices are
 
     def name(self, expr: Expr, wide: bool = False) -> str:
-        """How the kernel calls it."""
+        """The name of the parameter for an expression, which is added if it is new."""
         argument = self.all.get((expr, wide))
         if argument is None:
             name = _name_of(expr) or f"n{len(self.all)}"
@@ -65,8 +65,9 @@ def _name_of(expr: Any) -> str | None:
 
 
 class IndexText:
-    """Writes expressions over the variables of loops (and indices that are data) in `names`.
-    `extents` are those of the loops, `signed` what may be less than 0."""
+    """Writes expressions over the variables in `names`: those of loops, and indices from data. What
+    has none of them is an argument. `extents` are those of the loops, `signed` the symbols that may
+    be less than 0."""
 
     def __init__(self, arguments: KernelArguments, signed: frozenset[Expr] = frozenset()) -> None:
         self.arguments = arguments
@@ -75,7 +76,7 @@ class IndexText:
         self.extents: dict[Expr, Expr] = {}
 
     def write(self, node: Any, wide: bool = False) -> Text:
-        """`wide`: with 64 bits, whatever the kernel has."""
+        """Write an expression. `wide`: with 64 bits, whatever INDEX is."""
         if node in self.names:
             name = self.names[node]
             return Text(f"{name.text}.to(tl.int64)", name.axes) if wide else name
@@ -97,7 +98,7 @@ class IndexText:
         return _joined(" + ", parts)
 
     def _term(self, part: Expr, times: int, wide: bool) -> Text:
-        """A product with the numbers in it as one argument."""
+        """Write `times * part`, with all that doesn't vary in the tile as one argument."""
         if part.op != "mul":
             inner = self.write(part, wide)
             return inner if times == 1 else Text(f"{inner.text} * {times}", inner.axes)
@@ -129,7 +130,9 @@ class IndexText:
     def _divided(self, node: Expr, wide: bool) -> Text:
         a, b = node.args
         natural = self.is_natural(a) and self.is_natural(b)
-        if natural and not wide:  # not larger than at the ends of the loops
+        # Without minus signs it is largest at the ends of the loops, and the launcher computes that
+        # bound. Any other quotient is computed with 64 bits.
+        if natural and not wide:
             self.arguments.bounds[substitute(a, self.extents)] = None
         else:
             wide = True

@@ -1,4 +1,9 @@
-"""Launching: the variant of a kernel for the arguments of a call, and the size of its grid."""
+"""Launching: the variant of a kernel for the arguments of a call, and the size of its grid.
+
+The one idea: a launch is chosen by few properties of the arguments (`KernelVariant`), so that a
+kernel is compiled a few times, whatever sizes it meets. On a GPU the native launcher works them out
+and asks `CudaKernel.variant` once for each combination; `choose` is the same in Python, for tests.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +50,7 @@ class InterpretedKernel:
 
 
 class CudaKernel:
-    """A kernel on a GPU. The launcher asks for variants, and keeps what it is told."""
+    """A kernel on a GPU. The launcher asks for each variant once, and remembers the answer."""
 
     def __init__(
         self, printed: PrintedKernel, key: str, place: torch.device, whole: int = WHOLE
@@ -55,7 +60,7 @@ class CudaKernel:
         self.whole = whole
         self.functions = compiler.functions(printed.source, key, interpreted=False)
         self.loaded: dict[KernelVariant, tuple[int, ...]] = {}
-        self.launched = False  # the variant that is expected is there
+        self.launched = False  # whether the variant that is expected has been loaded
         self.failed: dict[KernelVariant, Exception] = {}
         self.compiling: dict[KernelVariant, Callable[[], Any]] = {}  # in other threads
 
@@ -90,7 +95,8 @@ class CudaKernel:
             raise
         except Exception as error:
             self.failed[variant] = error
-            if self.launched:  # who compiles the graph tells of what fails before
+            # Before, the graph is still being compiled, and whoever does that reports the failure.
+            if self.launched:
                 reason = f"{type(error).__name__}: {error}"
                 operators = ("the graph",)
                 function = "a compiled function"
@@ -112,12 +118,12 @@ class CudaKernel:
         return address, blocks.warps * meta.warp_size, meta.shared, blocks.rows, blocks.columns
 
     def expect(self, numbers: Sequence[int]) -> None:
-        """Have the variant that launches with these numbers need, if tensors are aligned."""
+        """Load the variant for launches with these numbers, supposing that tensors are aligned."""
         self.variant(*self._expected(numbers))
         self.launched = True
 
     def start(self, numbers: Sequence[int], pool: ThreadPoolExecutor) -> None:
-        """Have that variant compiled in another thread."""
+        """Start to compile that variant in another thread."""
         variant = self._described(*self._expected(numbers))
         self.compiling[variant] = pool.submit(self.compile, variant).result
 
@@ -154,7 +160,7 @@ def choose(
     numbers: Sequence[int],
     whole: int = WHOLE,
 ) -> tuple[int, KernelVariant]:
-    """How many programs, and which variant of the kernel."""
+    """How many programs a launch with these arguments has, and which variant it runs."""
     outer, rows, columns = numbers[:EXTENTS]
     blocks = blocks_for(printed.tiling, columns, whole, outer * rows < FEW_ROWS)
     programs = outer * math.ceil(max(rows, 0) / blocks.rows)

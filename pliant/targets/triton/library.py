@@ -87,7 +87,8 @@ def remainder_floats(a, b):  # type: ignore[no-untyped-def]
 
 @jit
 def divided(a, b):  # type: ignore[no-untyped-def]
-    """Rounded as on a CPU: Triton's own division of 32 bits isn't, and is 0 by large numbers."""
+    """A quotient rounded as on a CPU. Triton's own division of float32 is approximate, and gives 0
+    for large divisors."""
     return tl.div_rn(a, b) if a.dtype == tl.float32 else a / b
 
 
@@ -160,7 +161,8 @@ def all_along(x):  # type: ignore[no-untyped-def]
 
 @jit
 def is_larger(x, at, best, best_at):  # type: ignore[no-untyped-def]
-    """Whether a number is better than the best, nan the best of all, the first of equal ones."""
+    """Whether `x` comes before `best` as a maximum: nan is larger than all numbers, and of equal
+    ones the first position counts."""
     equal = (x == best) | ((x != x) & (best != best))
     return (x > best) | ((x != x) & (best == best)) | (equal & (at < best_at))
 
@@ -173,7 +175,8 @@ def is_smaller(x, at, best, best_at):  # type: ignore[no-untyped-def]
 
 @jit
 def position_of(x, at, best, mask):  # type: ignore[no-untyped-def]
-    """The first position of the best (or of a nan, if that is); 0 if there is none."""
+    """The first position of the best number, or of a nan if there is one; 0 if there are no
+    elements."""
     here = mask & ((x == best) | (x != x))
     first = min_along(tl.where(here, at, 9223372036854775807))
     return tl.where(first == 9223372036854775807, 0, first)

@@ -15,7 +15,9 @@ one is a row or a column of blocks, and Triton's broadcasting does the rest:
         max1 = max_along(tl.where(in_columns, load0, float("-inf")))
 
 A row kernel is two functions, for rows that fit into a tile (`_whole`) and for those that don't
-(`_looped`). All functions of a source have the same parameters.
+(`_looped`), of which a launch chooses one by the number of columns. All functions of a source have
+the same parameters. ROWS and COLUMNS, the shape of the tile, are constants for Triton's compiler;
+INDEX is the type of indices, 32 bits wide if all of them are surely that small.
 """
 
 from __future__ import annotations
@@ -50,15 +52,15 @@ OUT_OF_RANGE: Final = "an index or a value is out of range"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrintedKernel:
-    """The source of a kernel; the tensors that it takes, and numbers, in order. `bounds` have to be
-    within 32 bits for the kernel with indices of so many."""
+    """The source of a kernel; the tensors that it takes, and numbers, in order. The variant with
+    indices of 32 bits is right if all `bounds` are within 32 bits."""
 
     source: str
     tiling: Tiling
     buffers: tuple[Buffer, ...]
     arguments: tuple[KernelArgument, ...]
     bounds: tuple[Expr, ...]
-    asserts: bool  # it may find that somebody has to raise
+    asserts: bool  # it has assertions, for errors that eager PyTorch would raise
 
 
 @lru_cache(16)
@@ -114,7 +116,8 @@ class KernelPrinter:
                 self.value(item)
 
     def _place(self) -> None:
-        """Where the tile of a program is: programs count the columns fastest."""
+        """Write where the tile of a program is. Programs are numbered with the blocks of columns
+        fastest, then the blocks of rows, then the outer loops."""
         tiling = self.tiling
         steps: list[tuple[Callable[[str], None], str]] = []
         if tiling.column_loop is not None:
@@ -158,7 +161,7 @@ class KernelPrinter:
         self.bind(loop, f"{at}.to(INDEX)", NONE)
 
     def bind(self, loop: Loop, text: str, axes: Axes) -> None:
-        """The variable of a loop."""
+        """Define the variable of a loop as `text`, which varies along `axes`."""
         name = loop.var.name
         if text != name:
             self.line(f"{name} = {text}")
@@ -189,7 +192,7 @@ class KernelPrinter:
                 self.index.names[value.index] = self.names[value]
 
     def assign(self, value: LoopValue, text: Text) -> Text:
-        """A name for what is computed: the first one that it had."""
+        """Assign the text to a new name, unless the same text has one already (CSE)."""
         if text.text.isidentifier():
             return text
         variable = self.known.get(text.text)
@@ -200,7 +203,8 @@ class KernelPrinter:
         return variable
 
     def text(self, value: LoopValue, plain: bool = False) -> Text:
-        """A name or a number. `plain`: a number may be without its type."""
+        """A value as an operand: its name, or a constant. `plain`: a literal may be written without
+        its type, as another operand has it."""
         if value.op is not Op.CONSTANT:
             return self.names[value]
         assert value.constant is not None
@@ -275,7 +279,8 @@ class KernelPrinter:
             del self.known[text]
 
     def _add_to(self, value: LoopValue) -> None:
-        """As often as there are elements in the tile, whatever varies along it."""
+        """Write an atomic addition for each element of the tile, even along axes on which neither
+        place nor value depend: each iteration adds once."""
         added, *mask = [self.text(arg) for arg in value.args]
         rows = ROWS if self.tiling.rows is not None else NONE
         columns = COLUMNS if self.tiling.columns is not None else NONE
@@ -293,7 +298,8 @@ class KernelPrinter:
         self.line(f'tl.device_assert(({wrong}) == 0, "{OUT_OF_RANGE}")')
 
     def _place_of(self, value: LoopValue, *others: Axes) -> Text:
-        """A pointer for each element, along these axes too."""
+        """The pointers of an access, as blocks along the axes of its index and `others`. Triton
+        stores a block only through a block of pointers of the same shape."""
         assert value.index is not None and value.buffer is not None
         index = self.index.write(value.index + value.buffer.base)
         missing = NONE.union(*others) - index.axes
@@ -312,7 +318,7 @@ class KernelPrinter:
 
 
 class CombinePrinter(KernelPrinter):
-    """Prints the function that makes one state of two."""
+    """Prints the function that combines the states of two parts of a scan."""
 
     def __init__(
         self,
@@ -379,7 +385,8 @@ class RowPrinter(KernelPrinter):
         )
 
     def bind_columns(self, item: Pass) -> None:
-        """The variables of the loops of a pass, from the number of the column."""
+        """Define the variables of the loops of a pass, which are one axis of the tile: by divisions
+        of the number of the column, unless there is one loop alone."""
         last = item.loops[-1]
         if len(item.loops) == 1:
             self.index.names[last.var] = Text("column", COLUMNS)
@@ -402,7 +409,8 @@ class RowPrinter(KernelPrinter):
 
 
 class WholeRows(RowPrinter):
-    """All columns of a row are in the tile: what one pass has loaded is there for the next."""
+    """Prints a row kernel for tiles that hold all columns of their rows: what one pass has loaded
+    is there for the next, and a reduction is one call."""
 
     suffix = "_whole"
 
@@ -434,7 +442,8 @@ class WholeRows(RowPrinter):
 
 
 class LoopedRows(RowPrinter):
-    """Each pass goes through the columns in blocks."""
+    """Prints a row kernel whose passes go through the columns in blocks. Reductions accumulate a
+    block element by element, and reduce it to one number for each row after the loop."""
 
     suffix = "_looped"
 
@@ -447,7 +456,7 @@ class LoopedRows(RowPrinter):
         extent = self._number(item.extent)
         self.line(f"for first in range(0, {extent}, COLUMNS):")
         before, self.indent = self.indent, self.indent + "    "
-        # What is computed inside of the loop is not there behind it.
+        # Names from inside of the loop aren't used after it, as it may have no iterations.
         variables = dict(self.known)
         self.line("column = (first + tl.arange(0, COLUMNS)[None, :]).to(INDEX)")
         self.line(f"in_columns = column < {extent}")

@@ -21,9 +21,11 @@ NOWHERE: Final = largest(Type.I64)  # the position of nothing
 class BlockAccumulator:
     """How one reduction is computed, for arguments of type `t`.
 
-    `start`: numbers and types. `step(t, state, args, mask)`: the next state, as assignments.
-    `end(t, state)`: names of results and their texts; the first is the result.
-    `whole(t, args, mask, count)`: the same from one block."""
+    `start(t)`: the number and type that each block of the state begins with.
+    `step(t, state, args, mask)`: assignments (name, text) that add a block of arguments.
+    `end(t, state)`: assignments that reduce the blocks; "" is the name of the result, others are
+    endings of it.
+    `whole(t, args, mask, count)`: the same as `end`, from one block of `count` arguments."""
 
     start: Callable[[Type], Sequence[tuple[str, Type]]]
     step: Callable[[Type, Sequence[str], Sequence[str], str], Sequence[tuple[str, str]]]
@@ -92,6 +94,8 @@ def _position(identity: Callable[[Type], str], along: str, better: str) -> Block
     )
 
 
+# Blocks that are added one by one need Welford's update, and Chan's formula to join their lanes. A
+# whole row is in registers, so its mean is computed first and then the squares of the distances.
 _WELFORD: Final = BlockAccumulator(
     start=lambda t: [("0.0", t), ("0.0", t), ("0.0", t)],
     step=lambda t, state, args, mask: [

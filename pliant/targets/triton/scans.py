@@ -1,8 +1,8 @@
 """Serial loops that run in parts: what a pass over columns carries, as scans of blocks.
 
-The one idea: an element that begins anew is a state already, so a block of them is scanned with the
-function that makes one state of two (`Combine`). What the loop carries begins with its start
-everywhere; behind the scan, what it would carry to the next iteration is the state of each element:
+The one idea: the state after a single element, begun anew, is computed for all elements at once.
+An associative scan of these states with the function that combines two (`Combine`) gives the state
+after each element. For `cumsum`, the start is 0 everywhere, and an element adds itself:
 
     start0 = tl.full([], 0.0, tl.float32)
     add1 = start0 + load0
@@ -22,8 +22,8 @@ from pliant.loop.ir import Combine, LoopValue, Op
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockScan:
-    """What belongs together of what a loop carries: the values in it before and after an element,
-    and how two parts make one."""
+    """One state that a loop carries, which may be several values: `carried` are those before an
+    element, `after` those behind it, and `combine` makes the state of two parts."""
 
     carried: tuple[LoopValue, ...]
     after: tuple[LoopValue, ...]
@@ -33,7 +33,8 @@ class BlockScan:
 def scans_of(
     body: Sequence[LoopValue], combines: Sequence[Combine | None]
 ) -> tuple[BlockScan, ...] | None:
-    """The scans of a loop; None if it has to run in order."""
+    """The scans of a serial loop; None if it has to run in order, because some state has no
+    `Combine`, or something else is computed from the state before an element."""
     carried = [value for value in body if value.op is Op.CARRIED]
     after = {value.args[0]: value.args[1] for value in body if value.op is Op.CARRY}
     if not carried or len(after) < len(carried):
@@ -51,8 +52,8 @@ _LEAVES: Final = frozenset({Op.STORE, Op.AS_INDEX})  # who uses an index is not 
 
 
 def _looks_back(body: Sequence[LoopValue], scans: Sequence[BlockScan]) -> bool:
-    """Whether something beside the next state is made of what is carried: it would be made of the
-    start."""
+    """Whether anything but the next state is computed from the state before an element. That state
+    is never there in a block: every element begins with the start."""
     scan_of = {value: at for at, scan in enumerate(scans) for value in scan.carried}
     pending = {at: len(scan.carried) for at, scan in enumerate(scans)}
     made_of: dict[LoopValue, set[int]] = {}  # scans whose state before the element it is made of

@@ -51,7 +51,8 @@ class TritonSource(KernelSource):
 
 
 _LABELS: Final[dict[str, str]] = {}
-"""By keys: Triton, too, keeps machine code by its source, in which the name is."""
+"""The label of each kernel, by key. The first one stays: it becomes the function's name in the
+source, by which Triton caches machine code, so that equal kernels should have equal names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class TritonTarget:
         return None
 
     def arrange(self, kernel: Kernel, hint: Hint) -> Kernel:
-        """Loops are as they are: what they are for is decided by `tiling`."""
+        """The kernel itself: `tiling` decides what its loops are for."""
         return kernel
 
     def generate(self, kernel: Kernel, hint: Hint) -> KernelSource:
@@ -166,12 +167,13 @@ class TritonTarget:
 
 
 def _adds_floats(kernel: Kernel) -> bool:
-    """Whether it makes sums that depend on the order of what is added."""
+    """Whether it adds floats atomically, in an order that differs from run to run."""
     return any(v.op is Op.ATOMIC_ADD and v.type in FLOAT for v in values(kernel.body))
 
 
 def _is_thin(tiling: Tiling, hint: Hint) -> bool:
-    """A reduction or a scan for which there is work for a few programs only."""
+    """Whether it is a row kernel with work for a few programs only, each of which takes long: most
+    of the GPU would be idle."""
     if not tiling.by_rows or tiling.columns is None:
         return False
     assert tiling.rows is not None

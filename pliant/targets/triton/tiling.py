@@ -24,8 +24,8 @@ from pliant.targets.triton.scans import BlockScan, scans_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """Loops directly inside one another over the columns, all values in them, and what of these
-    goes from column to column."""
+    """A loop over the columns of a row kernel (or several, directly inside one another), all values
+    in it, and the scans among them."""
 
     loops: tuple[Loop, ...]
     body: tuple[LoopValue, ...]
@@ -55,8 +55,8 @@ class Tiling:
 
     @property
     def shared_work(self) -> int:
-        """Roughly how many instructions of a pointwise kernel compute, for each column, what is the
-        same in all rows."""
+        """Roughly how many instructions of a pointwise kernel compute what is the same in all rows
+        of a tile: a tile of several rows runs them once for each column."""
         if self.rows is None or self.by_rows:
             return 0
         differing: set[LoopValue] = set()
@@ -98,7 +98,8 @@ def tiled(kernel: Kernel) -> Tiling:
 
 
 def _second_axis(grid: tuple[Loop, ...]) -> tuple[int | None, bool]:
-    """The loop that is the rows of a pointwise tile, and whether something is read along it."""
+    """The number of the loop that is the rows of a pointwise tile (None if there is one loop only),
+    and whether some access is close along it and scattered along the columns."""
     inner = grid[-1]
     for value in values(inner.body):
         if value.op not in MEMORY or value.index is None:
@@ -122,7 +123,7 @@ def _row_kernel(grid: tuple[Loop, ...], body: tuple[Statement, ...]) -> Tiling:
 
 
 def _along_rows(item: Pass, rows: Loop) -> bool:
-    """Whether memory is read along the rows, rather than along the columns."""
+    """Whether some access of the pass is close along the rows and scattered along the columns."""
     for value in item.body:
         if value.op in MEMORY and value.index is not None:
             if stride(value.index, item.loops[-1].var) in (None, ZERO, ONE):
@@ -133,6 +134,8 @@ def _along_rows(item: Pass, rows: Loop) -> bool:
 
 
 def _pass(loop: Loop) -> Pass:
+    """A nest of loops as a pass. Raises `NotTiled` for one with loops beside one another, or with a
+    serial loop that isn't a scan."""
     loops, flat, body = [loop], [], loop.body
     while True:
         inner = [item for item in body if isinstance(item, Loop)]
