@@ -1,8 +1,10 @@
 """A tensor as a function of its index: what rules take and give.
 
 The one idea: nothing is computed by writing `a + b`; the result is an `IndexedTensor` whose
-elements will be computed wherever somebody reads them. So views cost nothing, broadcasts are never
-stored, and chains of operators become one loop body without anybody fusing them.
+elements are computed wherever they are read. So views cost nothing, broadcasts are never stored,
+and chains of operators become one loop body. With `x` in memory of strides (n, 1),
+
+    y = x.t() + 1     y.at(b, (i, j)) = ADD(x.at(b, (j, i)), 1) = ADD(load x[j*n + i], 1)
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ At = Callable[[LoopBody, Index], LoopValue]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryLayout:
-    """Where an indexed tensor stands in memory as it is: element (i, j, ..) of it at `offset` + i *
-    strides[0] + ... of the definition."""
+    """Where a tensor is in memory: element (i, j, ...) is at `offset + i*strides[0] + j*strides[1]
+    + ...` of the definition `of`."""
 
     of: Definition
     strides: tuple[Expr, ...]
@@ -30,8 +32,9 @@ class MemoryLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexedTensor:
-    """A tensor as a function of its index. `cost` is roughly how many operations an element takes,
-    `reads` how many loads; those in memory take one load."""
+    """A tensor as a function of its index: `at(body, index)` writes the computation of an element.
+    `cost` is roughly how many operations that takes, `reads` how many loads. `memory` is None
+    unless all elements are in memory already, so that `at` is one load."""
 
     sizes: tuple[Expr, ...]
     type: Type

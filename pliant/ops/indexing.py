@@ -64,7 +64,7 @@ from pliant.sym.expr import ONE, ZERO, Expr, as_expr, if_else, maximum, minimum,
 def looked_up(
     low: Lowering, b: LoopBody, x: IndexedTensor, at: Sequence[Expr | LoopValue], wraps: bool
 ) -> LoopValue:
-    """The element of x at an index some of which are values."""
+    """The element of x at an index whose parts are expressions, or values from index tensors."""
     places: list[Expr] = []
     conditions: list[LoopValue] = []
     for item, size in zip(at, x.sizes, strict=True):
@@ -226,7 +226,7 @@ def take(low: Lowering, x: IndexedTensor, index: IndexedTensor) -> IndexedTensor
 
 
 def unflattened(flat: Expr, sizes: Sequence[Expr]) -> Index:
-    """The index of the element with this number."""
+    """The index of element number `flat` in the order of memory of a contiguous tensor."""
     index: list[Expr] = []
     for size in reversed(sizes[1:]):
         index.append(flat % divisor(size))
@@ -239,7 +239,8 @@ def _index_by_mask(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def index_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-    """By integers. PyTorch's meta kernel does not see how the indices lie in memory."""
+    """The shape rule of indexing by integers. The strides of eager PyTorch's result depend on those
+    of the indices, which its meta kernel doesn't look at."""
     t, indices = args
     at = [d for d, index in enumerate(indices) if index is not None]
     tensors = [indices[d] for d in at]
@@ -290,7 +291,8 @@ def index(
 
 
 def _part_shape(view: Callable[..., Any]) -> ShapeRule:
-    """The part is given by a view; the meta kernels don't look whether the source fits."""
+    """The shape rule of an operator that writes to the part that `view` shows. It checks that the
+    source fits, which meta kernels don't."""
 
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         part = view(args[0], *args[2:], **kwargs)
@@ -375,12 +377,12 @@ def as_index(x: Number) -> Expr:
 
 
 def _wrapped(i: Expr, size: Expr) -> Expr:
-    """Below 0, counted from the end."""
+    """An index that counts from the end if it is negative, as one that doesn't."""
     return if_else(lt(i, 0), i + size, i)
 
 
 def _bounded(low: Lowering, i: Expr, size: Expr) -> Expr:
-    """An end of a slice, as Python takes it."""
+    """A bound of a slice, clamped to 0 and the size as Python does."""
     if low.known(ge(i, size)):
         return size
     return low.simplify(minimum(maximum(_wrapped(i, size), ZERO), size))
@@ -430,7 +432,8 @@ register(*aten_names("index_select.out take.out index_add.out index_copy.out"), 
 
 
 def _with_selection(general: Callable[..., Any]) -> Callable[..., Any]:
-    """PyTorch asks a symbolic number in a key for its value."""
+    """Indexing by a key with symbolic numbers, whose values PyTorch would ask for: by `general`
+    instead, which takes the key apart."""
 
     def chosen(tensor: Any, key: Any, *value: Any) -> Any:
         items = key if isinstance(key, tuple) else (key,)

@@ -50,7 +50,7 @@ class NotLowered(Exception):
 
 
 def lowers(*names: str, **fields: Any) -> Callable[[LoweringRule], LoweringRule]:
-    """Write a rule down in the records of these operators, and what else is said of them."""
+    """Register a rule for these operators; `fields` go to their records, too."""
 
     def enter(rule: LoweringRule) -> LoweringRule:
         register(*names, lowering=rule, **fields)
@@ -67,7 +67,7 @@ def lowerings() -> dict[str, LoweringRule]:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What a result has to be."""
+    """The sizes, strides and dtype that a result has in eager PyTorch."""
 
     sizes: tuple[Expr, ...]
     strides: tuple[Expr, ...]
@@ -102,7 +102,8 @@ class Lowering:
     simplify: Callable[[Expr], Expr] = lambda expr: expr
     hint: Callable[[Expr], int] = lambda expr: expr.value or 64  # a size to expect
     default_dtype: torch.dtype = torch.float32
-    # Where the first argument is in memory that gets the result in its place: to be written to.
+    # Where the first argument is, if the result takes its place there (as in `scatter_`): the rule
+    # may write to that memory instead of a copy.
     target: MemoryLayout | None = None
     layers: int = 0  # how many functions of an index were made of others so far
     device: str = "cpu"  # on which new definitions are
@@ -116,7 +117,7 @@ class Lowering:
     # ---- values
 
     def indexed(self, x: IndexedTensor | Number, type: Type) -> IndexedTensor:
-        """As a tensor of this type; numbers are tensors without dimensions."""
+        """The argument as a tensor of this type; a number is one without dimensions."""
         if isinstance(x, IndexedTensor):
             return self.cast(x, type)
         return IndexedTensor((), type, lambda b, index: number(b, x, type), 0)
@@ -143,8 +144,8 @@ class Lowering:
         return IndexedTensor(sizes, type, at, total, sum([x.reads for x in xs]))
 
     def generate(self, sizes: Sequence[Expr], type: Type, at: At, cost: int = 1) -> IndexedTensor:
-        """Each element from its index: arange, tril, and everything that reads elsewhere. For the
-        latter say the `cost` of what is read."""
+        """Each element from its index, by `at(body, index)`: `arange`, `tril`, and everything that
+        reads other elements than those at the same index, whose `cost` has to be given."""
 
         def shared(b: LoopBody, index: Index) -> LoopValue:
             return b.once(shared, index, lambda: at(b, index))
@@ -162,9 +163,9 @@ class Lowering:
         type: Type | None = None,
         args: Callable[[LoopBody, LoopValue, Index], tuple[LoopValue, ...]] | None = None,
     ) -> IndexedTensor:
-        """Over `dims` of x (not negative). `then` finishes each result, which has `type` (that of x
-        unless said otherwise). `args` are the arguments of the reduction, from the value and the
-        whole index of an element; by default the value alone."""
+        """Reduce `x` over `dims` (not negative) by `op`. `then(body, value)` finishes each result,
+        which has `type` (by default that of x). `args(body, value, index)` are the arguments of
+        `op` for an element of x; by default the value alone, for ARG_MAX its position as well."""
         # A reduction always has a definition of its own: its result is needed as a whole before
         # anything can read it.
         outer = [d for d in range(len(x.sizes)) if d not in dims]
@@ -185,10 +186,10 @@ class Lowering:
         return unsqueezed(in_memory(reduced), with_ones) if keepdim else in_memory(reduced)
 
     def realize(self, x: IndexedTensor, strides: Sequence[Expr] | None = None) -> IndexedTensor:
-        """The same tensor, in memory of its own (or where it is, if `strides` don't matter)."""
+        """The tensor in memory of its own with these strides; with None, it may stay where it is if
+        it is in memory already."""
         if x.memory is not None and strides is None:
             return x
-        # Computing it is all that changes: who reads it from now on loads it.
         body = Computed(x.at)
         return in_memory(self.define(x.sizes, x.type, body, strides))
 
@@ -211,8 +212,8 @@ class Lowering:
     # ---- sizes
 
     def broadcast(self, shapes: Sequence[tuple[Expr, ...]]) -> tuple[Expr, ...]:
-        """The sizes of the result. Sizes that differ are 1 or not broadcast: that was found out
-        when the program was captured."""
+        """The sizes that tensors of these shapes broadcast to. A size that isn't the constant 1 is
+        not broadcast: whether it is 1 was decided, with a guard, when the program was captured."""
         rank = max([len(shape) for shape in shapes], default=0)
         padded = [(ONE,) * (rank - len(shape)) + shape for shape in shapes]
         return tuple([self._common(sizes) for sizes in zip(*padded)])
@@ -225,8 +226,9 @@ class Lowering:
         return distinct.pop() if distinct else ONE
 
     def _spread(self, x: IndexedTensor, sizes: tuple[Expr, ...]) -> At:
-        """Read x at an index of a tensor that x is broadcast to. Simplified, as in `_common`: what
-        is known to be 1 by now may have another name in `x.sizes`."""
+        """The elements of x by the index of a tensor of these sizes, which x is broadcast to. Sizes
+        are simplified, as in `_common`: one that is known to be 1 by now may be a symbol in
+        `x.sizes`."""
         # Most operands are not broadcast, and keep their function as it is.
         if x.sizes == sizes:
             return x.at
@@ -243,7 +245,7 @@ class Lowering:
 
 
 def unsqueezed(x: IndexedTensor, sizes: tuple[Expr, ...]) -> IndexedTensor:
-    """With dimensions of size 1 added, so that the sizes are these."""
+    """The tensor with dimensions of size 1 added or removed, so that its sizes are these."""
     new_dims = [d for d, size in enumerate(sizes) if size is not ONE]
     old_dims = [d for d, size in enumerate(x.sizes) if size is not ONE]
     assert len(new_dims) == len(old_dims), (x.sizes, sizes)
@@ -262,7 +264,8 @@ def unsqueezed(x: IndexedTensor, sizes: tuple[Expr, ...]) -> IndexedTensor:
 
 
 def number(b: LoopBody, x: Number, t: Type) -> LoopValue:
-    """A number of the program as a value of this type, as `Tensor.fill_` converts it."""
+    """A number of the program, constant or symbolic, as a value of this type, converted as
+    `Tensor.fill_` does."""
     if isinstance(x, Cond):
         x = if_else(x, 1, 0)
     if isinstance(x, FloatExpr):
@@ -289,7 +292,8 @@ MOST_FLOAT_DEPTH: Final = 16  # a deeper one is computed before the kernel
 
 
 def computable(x: Any) -> bool:
-    """Whether kernels can compute this argument, if it is a number: of floats only the simplest."""
+    """Whether kernels can compute an argument, if it is a symbolic number: any integer, and of
+    floats those that are built from few simple operations."""
     if isinstance(x, (list, tuple)):
         return all(map(computable, x))
     if isinstance(x, FloatExpr) and x.op in (*_FLOAT_OPS, "to_float"):

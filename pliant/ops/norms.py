@@ -45,7 +45,8 @@ from pliant.sym.expr import ONE, ZERO, Expr, as_expr, floordiv
 
 
 def _inverse_deviation(count: Expr, eps: Number, type: Type) -> Then:
-    """From the sum of squares: 1 / sqrt(variance + eps), as a number of `type`."""
+    """The `then` of `moments` that makes 1 / sqrt(variance + eps) of the sum of `count` squared
+    distances, as a value of `type`."""
 
     def then(b: LoopBody, squares: LoopValue) -> LoopValue:
         variance = b(Op.DIV, squares, number(b, count, squares.type))
@@ -59,7 +60,8 @@ def _inverse_deviation(count: Expr, eps: Number, type: Type) -> Then:
 def _statistics(
     low: Lowering, x: IndexedTensor, dims: Sequence[int], eps: Number, type: Type
 ) -> tuple[IndexedTensor, IndexedTensor]:
-    """Mean and inverse deviation in the type of x, without the dimensions."""
+    """The mean of x over `dims`, and 1 / sqrt(variance + eps), both of `type` and without the
+    reduced dimensions."""
     # Eager's results for nothing differ from operator to operator.
     if x.type not in FLOAT or ZERO in [x.sizes[d] for d in dims]:
         raise NotLowered(f"a normalisation of {x.type} or of nothing")
@@ -92,7 +94,7 @@ def _scaled(
 
 
 def _returned_statistics(low: Lowering, *statistics: IndexedTensor) -> list[IndexedTensor]:
-    """The statistics as the results that they are, if the call returns them."""
+    """The statistics, cast to the types of the results behind the first."""
     returned = low.results[1:]
     return [low.cast(x, meta.type) for x, meta in zip(statistics, returned, strict=True)]
 
@@ -157,7 +159,7 @@ def layer_norm(
 
 
 def _in_groups(low: Lowering, x: IndexedTensor, groups: int) -> tuple[IndexedTensor, Expr]:
-    """(N, C, ...) as (N, groups, C // groups, ...), and C // groups."""
+    """x of sizes (N, C, ...) seen as (N, groups, C // groups, ...), and C // groups."""
     per_group = low.simplify(floordiv(x.sizes[1], groups))
 
     def at(b: LoopBody, index: Index) -> LoopValue:
@@ -171,7 +173,8 @@ def _in_groups(low: Lowering, x: IndexedTensor, groups: int) -> tuple[IndexedTen
 def _of_group(
     low: Lowering, x: IndexedTensor, per_group: Expr, sizes: Sequence[Expr]
 ) -> IndexedTensor:
-    """(N, groups) as a number for each channel of a tensor of these sizes."""
+    """Numbers of sizes (N, groups), spread to the channels of a tensor of these sizes: all channels
+    of a group have the same."""
     alone = x.sizes[1] is ONE
 
     def at(b: LoopBody, index: Index) -> LoopValue:
@@ -183,7 +186,7 @@ def _of_group(
 
 
 def _of_channel(x: IndexedTensor | None, rank: int) -> IndexedTensor | None:
-    """(C,) so that it broadcasts with (N, C, ...)."""
+    """A parameter of sizes (C,), seen as (C, 1, ...) so that it broadcasts with (N, C, ...)."""
     return None if x is None else unsqueezed(x, (*x.sizes, *[ONE] * (rank - 2)))
 
 
@@ -332,7 +335,8 @@ def _rms_norm(
 def _require_one_per_channel(
     low: Lowering, x: IndexedTensor, *parameters: IndexedTensor | None
 ) -> None:
-    """PyTorch refuses other sizes, which would be broadcast here; but only when it runs."""
+    """Give up unless each parameter has one element for each channel. PyTorch refuses other sizes
+    when it runs; here they would be broadcast."""
     channels = low.simplify(x.sizes[1])
     for parameter in parameters:
         if parameter is not None and [*map(low.simplify, parameter.sizes)] != [channels]:
@@ -445,7 +449,7 @@ _TOO_FEW = "Expected more than 1 value per channel when training"
 
 
 def _batch_norm_result(*args: Any) -> Any:
-    """With the operator's order of arguments."""
+    """`F.batch_norm` with the arguments in the order of the operator."""
     x, weight, bias, mean, variance, training, momentum, eps, *_ = args
     in_order = (x, mean, variance, weight, bias, training, momentum, eps)
     result = _symbolic_batch_norm(*in_order)
@@ -557,7 +561,8 @@ def native_batch_norm(
 
 
 def _with_nothing_saved(low: Lowering, x: IndexedTensor, *args: Any) -> Any:
-    """Without training, the statistics that are returned for the derivative are empty."""
+    """The norm by running statistics, and the empty tensors that the operator returns in place of
+    the statistics that it saves in training."""
     out = _by_channel(low, x, *args)
     return out, *[_empty(meta) for meta in low.results[1:]]
 
@@ -615,6 +620,7 @@ def batch_norm_with_new_statistics(
     out, center, squares, inverse = _batch_norm_in_training(low, x, weight, bias, eps)
     elements = count(x, _all_but_channels(x))
 
+    # running = (1 - momentum) * running + momentum * new, with the unbiased variance.
     def updated(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
         share = number(b, momentum, Type.F64)
         rest = b(Op.SUB, b.constant(1.0, Type.F64), share)

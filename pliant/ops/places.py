@@ -1,9 +1,12 @@
 """Reading a tensor at some places only, and at places that the data say.
 
-The one idea: elements that stand outside of a tensor are never loaded. What is read for a condition
-is read through a body that adds the condition to every load (and to every fault), so that the index
-may be anything where the condition is false. Whoever uses a value read so selects by the same
-condition.
+The one idea: elements that stand outside of a tensor are never loaded. What is read under a
+condition is read through a body that adds the condition to every load (and to every fault), so that
+the index may be anything where the condition is false. The value is then selected by the same
+condition: `pad` is
+
+    inside = 0 <= i - 1 < n
+    SELECT(inside, load x[i - 1] if inside, 0)
 """
 
 from __future__ import annotations
@@ -46,14 +49,16 @@ class Masked(BodyAround):
 
 
 def masked(b: LoopBody, mask: LoopValue) -> Masked:
-    """Never one around another: reads behind many conditions would go through all of them."""
+    """A body with `mask` on its loads and faults. Masks are joined instead of nested, so that reads
+    under many conditions don't go through a body for each."""
     if isinstance(b, Masked):
         return Masked(b.body, b.body(Op.AND, b.mask, mask))
     return Masked(b, mask)
 
 
 def usual(t: Type) -> Type:
-    """The type, unless it is one that eager has few operators for: it says which."""
+    """The type. Raises `NotLowered` for types that eager PyTorch has few operators for, so that it
+    refuses the others itself."""
     if t in (Type.U16, Type.U32, Type.U64):
         raise NotLowered(f"tensors of {t}")
     return t
@@ -69,12 +74,12 @@ def reading(
 
 
 def compared(b: LoopBody, op: Op, i: Expr | int, j: Expr | int) -> LoopValue:
-    """A comparison of two indices."""
+    """The comparison `i op j` of two indices, as a bool."""
     return b(op, b.iota(i), b.iota(j))
 
 
 def all_of(b: LoopBody, conditions: Sequence[LoopValue]) -> LoopValue | None:
-    """Their conjunction; None if there are none, so that it always holds."""
+    """The conjunction of the conditions; None, which stands for true, if there are none."""
     every: LoopValue | None = None
     for condition in conditions:
         every = condition if every is None else b(Op.AND, every, condition)
@@ -88,7 +93,8 @@ def read_where(
     inside: LoopValue | None,
     otherwise: Callable[[], LoopValue],
 ) -> LoopValue:
-    """The element where the condition holds, which is where the index has to be valid."""
+    """The element of x at an index where `inside` holds (None: everywhere), else `otherwise()`. The
+    index has to be valid only where the condition holds."""
     if inside is None:
         return x.at(b, index)
     return b(Op.SELECT, inside, x.at(masked(b, inside), index), otherwise())
@@ -101,8 +107,9 @@ def zero(b: LoopBody, t: Type) -> LoopValue:
 def position(
     low: Lowering, b: LoopBody, value: LoopValue, size: Expr, wraps: bool
 ) -> tuple[Expr, LoopValue | None]:
-    """The index that an element of an index tensor stands for, and the condition for reading there
-    (None: always). Out of range is a fault; then the index is some valid one, if there is any."""
+    """The index that `value`, an element of an index tensor, stands for in a dimension of this
+    size, and the condition for reading there (None: always). `wraps`: negative ones count from the
+    end. Out of range is a fault, and the index 0 is read instead, if the dimension isn't empty."""
     chosen, n = b.cast(value, Type.I64), b.iota(size)
     zero = b.constant(0, Type.I64)
     if wraps:
@@ -117,34 +124,36 @@ def position(
 
 
 def index_tensor(x: IndexedTensor) -> IndexedTensor:
-    """The tensor, if its elements are indices."""
+    """The tensor. Raises `NotLowered` if its elements are no indices."""
     if x.type not in INDEX_TYPES:
         raise NotLowered(f"indices of type {x.type}")
     return x
 
 
 def require_checked_indices(sizes: Sequence[Expr], *indices: IndexedTensor) -> None:
-    """Where nothing is read or written, because of the size of some other dimension, PyTorch checks
-    the indices all the same."""
+    """Give up if nothing is read or written because some dimension is empty, and there are indices
+    nonetheless: PyTorch checks these all the same."""
     if any(size is ZERO for size in sizes) and not any(ZERO in index.sizes for index in indices):
         raise NotLowered("indices of nothing")
 
 
 def same_rank(x: IndexedTensor, index: IndexedTensor) -> None:
-    """Indices without elements may have any number of dimensions: PyTorch doesn't look at them."""
+    """Give up unless x and index have the same number of dimensions, a scalar counting as one. (An
+    empty index may have any number: PyTorch doesn't look at it, and runs it.)"""
     if max(len(x.sizes), 1) != max(len(index.sizes), 1):
         raise NotLowered("indices of another rank")
 
 
 def require_gain_over_copy(low: Lowering, x: IndexedTensor) -> None:
-    """For a result whose neighbours are not neighbours in memory: gathering them costs more than
-    PyTorch's copy, unless x is computed on the way."""
+    """Give up if x is in memory, for an operator whose result has neighbours that aren't close in
+    x: gathering them takes longer than PyTorch's copy. It pays if x is computed on the way."""
     if x.memory is not None and x.memory.strides and x.memory.strides[-1] is ONE:
         raise NotLowered("a copy that PyTorch makes faster")
 
 
 def stored(low: Lowering, x: IndexedTensor, times: int) -> IndexedTensor:
-    """The tensor in memory, if each element is read so often that computing it would cost more."""
+    """The tensor, stored if each element is read `times` times and computing it so often would cost
+    more."""
     if x.memory is not None or times <= 1 or x.cost <= 2:
         return x
     return low.realize(x)
@@ -157,25 +166,27 @@ def fitting(x: Number, t: Type) -> Number:
 
 
 def normal_dim(dim: int, rank: int) -> int:
-    """Not negative; of a tensor without dimensions, 0."""
+    """The dimension as a number that isn't negative; 0 for a tensor without dimensions."""
     return dim % max(rank, 1)
 
 
 def is_one(low: Lowering, size: Expr | int) -> bool:
-    """Surely 1."""
+    """Whether a size is known to be 1."""
     size = as_expr(size)
     return low.simplify(size).value == 1
 
 
 def divisor(size: Expr) -> Expr:
-    """The size, to divide by: where it is 0, nothing is computed."""
+    """The size as a divisor: 1 instead of the constant 0, where nothing is computed anyway."""
     return ONE if size is ZERO else size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picked:
-    """What index tensors for some dimensions pick: their dimensions, broadcast, stand where the
-    first of them was if they are next to each other, else in front: from `first` to `last`."""
+    """What `x[indices]` picks. The index tensors are broadcast to the sizes `common`, which are the
+    dimensions `first` to `last` of the result: where the first of them stands in `indices` if they
+    are next to each other, else in front (NumPy's rule). `x[:, i, j]` with vectors i and j of n
+    elements has sizes (x.size(0), n), and `x[i, :, j]` has (n, x.size(1))."""
 
     indices: tuple[IndexedTensor | None, ...]  # for each dimension
     common: tuple[Expr, ...]
@@ -189,8 +200,8 @@ class Picked:
     def mixed(
         self, low: Lowering, place: Index, chosen: Callable[[int, Index], Expr | LoopValue]
     ) -> list[Expr | LoopValue]:
-        """The index that an index of what is picked stands for; `chosen` gives the element of the
-        index tensor of a dimension."""
+        """The index into x for an index `place` of the result. `chosen(d, index)` gives the element
+        of the index tensor for dimension d."""
         within, around = (
             place[self.first : self.last],
             iter([*place[: self.first], *place[self.last :]]),
@@ -219,9 +230,8 @@ def picked(low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | No
 
 
 def surely_spread(low: Lowering, sizes: Sequence[Expr], onto: Sequence[Expr]) -> None:
-    """Gives up unless it is known that a tensor can be broadcast to these sizes, and which of its
-    dimensions are: `spread_index` takes any that isn't sure to be 1 for as long as the other
-    one."""
+    """Give up unless it is known that a tensor of these `sizes` can be broadcast `onto` others, and
+    along which dimensions: `spread_index` takes a size that isn't known to be 1 for the whole."""
     if len(sizes) > len(onto):
         raise NotLowered("more dimensions than there are")
     if low.broadcast([tuple(sizes), tuple(onto)]) != tuple(map(low.simplify, onto)):

@@ -45,14 +45,14 @@ from pliant.sym.expr import ONE, ZERO, Expr, as_expr, floordiv, product_of
 Then = Callable[[LoopBody, LoopValue], LoopValue]
 
 COMPUTE_AGAIN_UP_TO: Final = 16
-"""What costs more operations is kept in memory where all of it is needed several times."""
+"""A tensor that is read in several passes is stored if an element takes more operations."""
 
 SHARED_FROM: Final = 1 << 16
 PARTS: Final = 32
 PART: Final = 256
-"""From so many elements on, threads share the work of reducing them to one number, or to fewer than
-there are parts: there are about so many parts, of so many elements at least, whatever the number of
-threads."""
+"""From `SHARED_FROM` elements on, a reduction to fewer than `PARTS` results is split, so that
+threads can share it: into about `PARTS` parts of at least `PART` elements. The split doesn't depend
+on the number of threads, so neither does the result."""
 
 NOT_REDUCED: Final = frozenset({Type.U16, Type.U32, Type.U64})  # eager PyTorch has few of them
 
@@ -76,7 +76,8 @@ def reduced(
     type: Type | None = None,
     args: Callable[[LoopBody, LoopValue, Index], tuple[LoopValue, ...]] | None = None,
 ) -> IndexedTensor:
-    """`low.reduce`, where a tensor without dimensions is one with one element."""
+    """`low.reduce` for all tensors: one without dimensions is reduced as one with one element, and
+    a large one with few results in two steps."""
     if x.type in NOT_REDUCED:
         raise NotLowered(f"a reduction of {x.type}")
     if not x.sizes:
@@ -107,10 +108,10 @@ def _without(sizes: Sequence[Expr], dims: Sequence[int]) -> list[Expr]:
 def _in_parts(
     low: Lowering, x: IndexedTensor, dims: Sequence[int]
 ) -> tuple[IndexedTensor, list[int], list[int]]:
-    """The tensor, the dimensions it is reduced over, and those of them whose elements can be
-    reduced each for itself, by a thread of its own, before what comes out is: none if there are
-    enough results to share, or the others are too small. One long row is several shorter ones if
-    its size is known."""
+    """How to split a reduction in two: the tensor, the dimensions it is reduced over, and those of
+    them that the second step reduces. The first step has a result for each of their elements. There
+    are none if there are enough results to share as it is, or if the first step's rows would be too
+    short. A tensor that is one long row is seen as a matrix (`_in_rows`)."""
     large = sorted([d for d in dims if x.sizes[d] is not ONE])
     others = [d for d, size in enumerate(x.sizes) if size is not ONE and d not in large]
     rows = low.hint(product_of([x.sizes[d] for d in others]))
@@ -130,7 +131,8 @@ def _in_parts(
 
 
 def _in_rows(x: IndexedTensor, dim: int) -> IndexedTensor:
-    """One dimension as two."""
+    """A tensor whose only dimension larger than 1 is `dim`, as a matrix of at least `PARTS` rows;
+    of one row if no such number divides its size, or if that isn't known."""
     size = x.sizes[dim].value or 0
     # A divisor, so that all rows have the same length and nothing has to be masked.
     rows = next((n for n in range(PARTS, 4 * PARTS) if size and size % n == 0), 1)
@@ -149,17 +151,18 @@ def rounded(type: Type) -> Then:
 
 
 def realize_if_costly(low: Lowering, x: IndexedTensor) -> IndexedTensor:
-    """A tensor that is read several times: in memory if it is costly to compute."""
+    """The tensor, stored if it is costly: for one that is read in several passes."""
     return low.realize(x) if x.cost > COMPUTE_AGAIN_UP_TO else x
 
 
 def count(x: IndexedTensor, dims: Sequence[int]) -> Expr:
-    """How many elements each result is of."""
+    """How many elements of x each result of a reduction over `dims` is computed from."""
     return product_of([x.sizes[d] for d in dims])
 
 
 def with_ones(x: IndexedTensor, sizes: Sequence[Expr], dims: Sequence[int]) -> IndexedTensor:
-    """What was reduced over `dims` of a tensor of these sizes, so that it broadcasts with it."""
+    """The result of reducing a tensor of these sizes over `dims`, with sizes of 1 in their place,
+    so that it broadcasts with the tensor."""
     return unsqueezed(x, tuple([ONE if d in dims else size for d, size in enumerate(sizes)]))
 
 
@@ -177,7 +180,7 @@ def need_elements(low: Lowering, x: IndexedTensor, dims: Sequence[int]) -> None:
 def _accumulate(
     low: Lowering, op: Op, x: IndexedTensor, dim: Any, keepdim: bool, then: Then | None = None
 ) -> IndexedTensor:
-    """Of elements that are in the type in which they are accumulated."""
+    """A sum or product of elements that are cast already to the type that accumulates them."""
     result = low.result.type
 
     def finish(b: LoopBody, v: LoopValue) -> LoopValue:
@@ -325,7 +328,7 @@ _EXTREME: Final = {True: (Op.MAX, Op.ANY, Op.ARG_MAX), False: (Op.MIN, Op.ALL, O
 def extreme(
     low: Lowering, largest: bool, x: IndexedTensor, dims: Sequence[int], keepdim: bool
 ) -> IndexedTensor:
-    """The largest or smallest element, as what the elements are."""
+    """The largest or smallest element over `dims`, in the type of x."""
     need_elements(low, x, dims)
     op, of_bools, _ = _EXTREME[largest]
     chosen = of_bools if x.type is Type.BOOL else op
@@ -440,8 +443,9 @@ def moments(
     then: Then | None = None,
     type: Type | None = None,
 ) -> tuple[IndexedTensor, IndexedTensor]:
-    """The mean, and the sum of the squares of the distances to it, in the type of x, which is a
-    float that is computed with. `then` finishes the latter, giving a value of `type`."""
+    """The mean, and the sum of the squared distances to it, over `dims` of x, whose type is f32 or
+    f64. `then` finishes the second, giving a value of `type`. Two passes: the mean has to be known
+    first, or the squares would cancel."""
     elements = count(x, dims)
 
     def divided(b: LoopBody, total: LoopValue) -> LoopValue:
@@ -524,8 +528,8 @@ def _nan_where_not_finite(b: LoopBody, v: LoopValue, other: LoopValue) -> LoopVa
 
 
 def _degrees_of_freedom(count: Expr, correction: Number) -> Callable[[LoopBody], LoopValue]:
-    """What the sum of squares is divided by, in f64: not less than 0; and 0 without elements, the
-    variance of which is nan whatever the correction."""
+    """What the sum of squares is divided by, in f64: the count less the correction, but at least 0.
+    It is 0 if there are no elements, whose variance is nan (0/0) whatever the correction."""
     if count.value is not None and isinstance(correction, int | float):
         freedom = max(float(count.value) - float(correction), 0.0) if count.value else 0.0
         return lambda b: b.constant(freedom, Type.F64)
@@ -582,7 +586,8 @@ _enter_variances("std_mean", partial(_spread, root=True))
 
 @lowers("aten.logsumexp.default", "aten.special_logsumexp.default")
 def logsumexp(low: Lowering, x: IndexedTensor, dim: Any, keepdim: bool = False) -> IndexedTensor:
-    """Distances to the largest element, so that exp doesn't overflow; an infinite one is no use."""
+    """`m + log(sum(exp(x - m)))`, where m is the maximum, or 0 if that is infinite: no exponential
+    overflows."""
     result = low.result.type
     x = realize_if_costly(low, low.cast(x, computed_in(result)))
     dims = low.dims(x, dim)

@@ -6,7 +6,13 @@ threads; along the others updates are made in order, as eager PyTorch makes them
 that of several updates of one place the last one stays, and sums are added up in the same order.
 (A GPU makes them at once, if the order can't be seen in the result but by how sums are rounded.)
 
-Where eager PyTorch keeps sums of halves in f32, so does the copy, and is rounded afterwards.
+Where eager PyTorch keeps sums of halves in f32, so does the copy, and is rounded afterwards. So
+`x.scatter_add(0, index, src)` for matrices is
+
+    copy = x
+    for j: (rows, in parallel)
+      for i: (over, in order)
+        copy[index[i, j], j] += src[i, j]
 """
 
 from __future__ import annotations
@@ -80,8 +86,9 @@ def scattered(
     combine: CombineTwo | None = None,
     type: Type | None = None,
 ) -> IndexedTensor:
-    """x with updates `at` each index of a tensor of these sizes; those that differ along the
-    dimensions `rows` never meet. The result is of `type`, if it isn't that of x."""
+    """x with an update `at(body, index)` for each index of a tensor of these sizes. Updates that
+    differ along the dimensions `rows` never go to the same place. `combine` as in `Scattered`. The
+    result is of `type` (by default that of x)."""
     in_place = low.target
     if in_place is not None and (type or x.type) is x.type:
         result = updated(low, in_place, x.sizes, sizes, rows, at, combine)
@@ -105,7 +112,7 @@ def updated(
     at: Callable[[LoopBody, Index], Update],
     combine: CombineTwo | None = None,
 ) -> IndexedTensor:
-    """The same, for a tensor of this shape in memory that is only used here."""
+    """The same for a tensor of this shape in `memory`, which is overwritten."""
     rows = [d for d in rows if sizes[d] is not ONE]
     over = [d for d in range(len(sizes)) if d not in rows and sizes[d] is not ONE]
     # Rows that are inside of what is scattered: neighbours in memory, for lanes.
@@ -125,8 +132,9 @@ def updated(
 def places_in(
     low: Lowering, index: IndexedTensor, size: Expr, wraps: bool, ahead: bool
 ) -> Callable[[LoopBody, Index], Expr | LoopValue]:
-    """The elements of an index tensor; `ahead`, all of them are checked before any is used, if that
-    is to write to memory which is there already."""
+    """The elements of an index tensor for a dimension of this size. `ahead`: if the scatter works
+    in place, all of them are checked before any is used, since an index out of range has to raise
+    before anything is written."""
     if low.target is None or not ahead:
         return index.at
 
@@ -138,6 +146,7 @@ def places_in(
 
 
 def _copied(x: IndexedTensor) -> IndexedTensor:
+    """x as an expression that isn't in memory, so that realizing it makes a copy."""
     return IndexedTensor(x.sizes, x.type, x.at, x.cost, x.reads)
 
 
@@ -151,7 +160,8 @@ def _along(x: IndexedTensor) -> IndexedTensor:
 def place_of(
     low: Lowering, b: LoopBody, x: IndexedTensor, index: Sequence[Expr | LoopValue], wraps: bool
 ) -> tuple[Index, LoopValue | None]:
-    """An index into x some of which are values, and the condition for it to be one."""
+    """An index into x whose parts are expressions or values, as expressions, and the condition for
+    it to be within x (None: always)."""
     places: list[Expr] = []
     inside: LoopValue | None = None
     for item, size in zip(index, x.sizes, strict=True):
@@ -183,7 +193,8 @@ def multiplied(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
 
 
 def _better(op: Op, on_bools: Op) -> CombineTwo:
-    """The new one if it is better or a nan; the old one if that is."""
+    """The `combine` of a maximum or minimum: the new one if it is better or a nan, but not if the
+    old one is a nan and the new one isn't."""
 
     def combine(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
         if old.type is Type.BOOL:
@@ -211,7 +222,9 @@ def _scatter(
     type: Type | None = None,
     into: MemoryLayout | None = None,
 ) -> IndexedTensor:
-    """`into` is memory with the elements of x, if they are somewhere already."""
+    """`scatter` along `dim` of x: element `place` of `src` goes to `place` with the element of
+    `index` in dimension `dim`. `into`: memory that has the elements of x already and may be
+    overwritten."""
     index_tensor(index)
     same_rank(x, index)
     if src.sizes:
@@ -287,7 +300,7 @@ def _accumulated(
     combine: CombineTwo,
     into: MemoryLayout | None = None,
 ) -> IndexedTensor:
-    """Halves are added up in f32."""
+    """`scatter` with a `combine`, in f32 for halves."""
     if src.type is not x.type:
         raise NotLowered("of several types")
     working = computed_in(x.type)
@@ -323,7 +336,8 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> IndexedTensor:
-    """Without the tensor itself, places that are reduced to begin as if nothing was there."""
+    """Without `include_self`, places that get updates begin with the identity of the reduction,
+    which a scatter of its own puts there; others keep the elements of x."""
     combine, first = _REDUCTIONS[reduce]
     if reduce == "mean" and x.type is Type.BOOL:
         raise NotLowered("a mean of bools")
@@ -350,7 +364,8 @@ def _mean(
     src: IndexedTensor,
     include_self: bool,
 ) -> IndexedTensor:
-    """Divided by how many there were, counted as eager PyTorch does, in the type of the tensor."""
+    """The totals divided by how many elements each place got. These are counted by a scatter of
+    ones, and as eager PyTorch does, in the type of the tensor."""
     t, working = x.type, computed_in(x.type)
     counts = _everywhere(low, x.sizes, int(include_self), working)
     counts = low.cast(_scatter(low, counts, dim, index, low.indexed(1, working), added, working), t)
@@ -385,7 +400,8 @@ def _slices(
     type: Type | None = None,
     wraps: bool = False,
 ) -> IndexedTensor:
-    """Slices of x along the dimension from those of the source, or all from one number."""
+    """x with slices along `dim` updated from those of the source (None: from the number `value`),
+    at the places that the vector `index` says."""
     usual(x.type)
     flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
     target, chosen = _along(x), _along(index)
@@ -432,7 +448,8 @@ def index_add(
     *,
     alpha: Number = 1,
 ) -> IndexedTensor:
-    """Eager PyTorch does it in one of three ways, which differ in where they round."""
+    """`x[index[i]] += alpha * source[i]`, slice by slice along `dim`. Eager PyTorch does it in one
+    of three ways, by rank, dimension and alpha, which differ in where they round."""
     index_tensor(index)
     t, rank = x.type, len(x.sizes)
     if source.type is not t or not isinstance(alpha, int | float):
@@ -562,7 +579,8 @@ def _where_true(
     values: IndexedTensor,
     accumulate: bool,
 ) -> IndexedTensor:
-    """One mask, and new elements that are the same wherever it is true."""
+    """`x[mask] = values`, where `values` has one element for all places of the mask: a choice for
+    each element of x, without any scatter."""
     (mask, *others), first = indices, 0
     while mask is None:
         (mask, *others), first = others, first + 1
@@ -594,8 +612,8 @@ def _where_true(
 def masked_scatter(
     low: Lowering, x: IndexedTensor, mask: IndexedTensor, source: IndexedTensor
 ) -> IndexedTensor:
-    """The elements of the source in order, each to the next place where the mask is true: where
-    that is the n-th such place, the n-th element."""
+    """The n-th place where the mask is true gets the n-th element of the source. The n comes from a
+    running count of the mask: a scan over all elements in order."""
     if mask.type is not Type.BOOL or source.type is not usual(x.type):
         raise NotLowered("of several types")
     sizes = low.result.sizes
@@ -622,8 +640,8 @@ def masked_scatter(
 def _with_a_last(
     low: Lowering, x: IndexedTensor
 ) -> tuple[Callable[[LoopBody, Expr], LoopValue], Expr, Expr]:
-    """x as one line, how many elements it has, and where the last one is: if there may be none, one
-    is put behind them. Then there is always something to load, which is faster than to look."""
+    """x as one line, the number of its elements, and the last place. If x may be empty, an element
+    is put behind them: there is always one to load, and a load without a mask is faster."""
     line, total = _in_line(low, x, x.sizes), product_of(x.sizes)
     if all(low.known(ge(size, 1)) for size in x.sizes):
         return line, total, total - 1
@@ -636,7 +654,7 @@ def _with_a_last(
 
 
 def _as_bits(b: LoopBody, condition: LoopValue, x: LoopValue, y: LoopValue) -> LoopValue:
-    """A choice, made among integers, for which it is one instruction."""
+    """`x` if the condition holds, else `y`, chosen as integers: for these it is one instruction."""
     if x.type is Type.BOOL:
         return b(Op.SELECT, condition, x, y)
     bits = {t.bits: t for t in SIGNED}[x.type.bits]
@@ -645,7 +663,8 @@ def _as_bits(b: LoopBody, condition: LoopValue, x: LoopValue, y: LoopValue) -> L
 
 
 def _in_line(low: Lowering, x: IndexedTensor, sizes: tuple[Expr, ...]) -> Callable[..., LoopValue]:
-    """x, broadcast to these sizes, as one line of elements."""
+    """x, broadcast to these sizes and contiguous in memory: a function from the number of an
+    element to its value."""
     memory = x.memory
     if memory is None or x.sizes != sizes or memory.strides != contiguous(sizes):
         surely_spread(low, x.sizes, sizes)

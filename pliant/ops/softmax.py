@@ -2,6 +2,8 @@
 
 The one idea: first the largest element and the sum of the exponentials as reductions, then each
 element as a cheap function of itself and of them, which can be computed again wherever it is read.
+
+    m = max(x);  s = sum(exp(x - m));  softmax(x) = exp(x - m) / s,  log_softmax(x) = x - m - log(s)
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ aten = torch.ops.aten
 def view_of(
     name: str, x: IndexedTensor, sizes: tuple[Expr, ...], *args: Any, **kwargs: Any
 ) -> IndexedTensor:
-    """The view with these sizes. `op[2]` is the third of those that `op` returns."""
+    """A view of x with these sizes, as a map of the index by the operator's `index_map`. The name
+    `op[2]` stands for the third of the views that `op` returns."""
     name, _, position = name.removesuffix("]").partition("[")
     record = record_of(name)
     rule = record.index_map
@@ -78,7 +79,7 @@ def _permute_layout(t: torch.Tensor, dims: Sequence[int]) -> ViewLayout:
 
 
 def _reordered_layout(t: torch.Tensor, dims: Sequence[int]) -> ViewLayout | None:
-    """None unless each dimension is named once."""
+    """The layout of `permute`; None unless each dimension is named exactly once."""
     order = sorted(_dim(t.dim(), d) for d in dims)
     return _permute_layout(t, dims) if order == list(range(t.dim())) else None
 
@@ -185,8 +186,8 @@ def _expand_layout(
 
 
 def _same_size(size: Any, target: Any) -> bool:
-    """Whether expanding changes nothing. If one is read from data: it is so unless the size is 1,
-    which is only assumed not to be."""
+    """Whether expanding `size` to `target` changes nothing. If one of them is an unbacked symbol,
+    that is so unless `size` is 1, which is taken not to be: a test of their equality is added."""
     if is_known_equal(size, target):
         return True
     if type(size) is int and size == 1:
@@ -205,7 +206,8 @@ def _same_size(size: Any, target: Any) -> bool:
 def _expand_map(
     x: IndexedTensor, sizes: tuple[Expr, ...], wanted: Any, implicit: bool = False
 ) -> IndexMap:
-    """A size that may or may not be 1 is a matter of strides, which tensors in memory have."""
+    """The map of `expand`. Raises `NotLowered` for a size that may be 1: what is in memory can have
+    a stride that depends on it, an index can't."""
     first = len(sizes) - len(x.sizes)
     # `is`: expressions are interned, so equal sizes are the same object.
     if any(s is not ONE and s is not sizes[first + d] for d, s in enumerate(x.sizes)):
@@ -261,7 +263,7 @@ def _squeeze_layout(t: torch.Tensor) -> ViewLayout:
 
 
 def _squeeze_map(x: IndexedTensor, sizes: tuple[Expr, ...], *dims: Any) -> IndexMap:
-    """Dimensions of size 1 are gone; which ones, the sizes tell."""
+    """The map of `squeeze`, which puts 0 in the place of dimensions that are gone."""
     rank = len(x.sizes)
     listed = dims[0] if dims else range(rank)
     among = [d % rank for d in ([listed] if isinstance(listed, int) else listed)] if rank else []
@@ -307,7 +309,8 @@ def _select_layout(t: torch.Tensor, dim: int, index: Any) -> ViewLayout | None:
 
 
 def _from_start(index: Any, if_negative: Any, otherwise: Any) -> Any:
-    """What an index means depends on its sign. Where that is in the data, both are written down."""
+    """`if_negative` or `otherwise`, by the sign of an index; a choice between both if the index is
+    an unbacked symbol whose sign isn't known."""
     if type(index) is not int and not index.node.has_hint() and not sure(index >= 0):
         return torch.sym_ite(index < 0, if_negative, otherwise)
     return if_negative if index < 0 else otherwise
@@ -355,8 +358,8 @@ def _slice_layout(
 
 
 def _bound(at: Any, size: Any, start: bool) -> Any:
-    """A bound of a slice as a place in the dimension: negative ones count from the end, and those
-    outside are cut off. Written as an expression, so that nothing is asked."""
+    """A bound of a slice as a place in the dimension: a negative one counts from the end, and one
+    outside is clamped. With symbols it is an expression, so that no guard is needed."""
     if type(at) is int and type(size) is int:
         return min(max(at + size if at < 0 else at, 0), size)
     if type(at) is int:
@@ -417,7 +420,8 @@ register(
 def _diagonal_map(
     x: IndexedTensor, sizes: tuple[Expr, ...], offset: Any = 0, dim1: int = 0, dim2: int = 1
 ) -> IndexMap:
-    """An index into the diagonal, which is the last dimension, is one into both that it is of."""
+    """The map of `diagonal`: the last index, along the diagonal, is that of both dimensions, from
+    where the diagonal starts in each."""
     rank = len(x.sizes)
     if not isinstance(offset, int):
         raise NotLowered("a diagonal at a symbolic offset")
@@ -455,7 +459,8 @@ def _unfold_layout(t: torch.Tensor, dim: int, size: Any, step: Any) -> ViewLayou
 
 
 WINDOW_COST: Final = 1
-"""Elements that take more operations are kept: windows that overlap would compute them again."""
+"""If elements take more operations, `unfold` has its source stored: windows that overlap would
+compute them several times."""
 
 
 def _unfold_map(
@@ -615,7 +620,8 @@ def same(low: Lowering, self: IndexedTensor) -> IndexedTensor:
 
 
 def _other_type_inverse(rec: Any, parent: Any, new: Any, *args: Any) -> Any:
-    """The same bits: elements of other sizes need memory in the order of the indices."""
+    """The inverse of `view(dtype)`: the same bits as the old dtype. If elements have another size,
+    several share one place, so `new` has to be contiguous first."""
     if new.dtype.itemsize != parent.dtype.itemsize:
         new = rec.dispatch(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
     return rec.dispatch(aten.view.dtype, (new, parent.dtype), {})
