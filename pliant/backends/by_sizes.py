@@ -1,9 +1,9 @@
-"""Backends of others that look at the example inputs, for a graph with symbolic sizes.
+"""Other backends that look at the example inputs, for a graph with symbolic sizes.
 
-A backend that stands on AOTAutograd makes fake tensors of the examples. Of torch.compile it gets
-symbolic ones; the examples here are real tensors and numbers, so its code is for their sizes alone.
-Whether a backend does so is seen by giving it the fake mode to do it with. If it does, it is called
-again for other sizes.
+The one idea: a backend that is built on AOTAutograd makes fake tensors of the examples. From
+torch.compile it gets symbolic ones; the examples here are real tensors and numbers, so its code is
+for their sizes alone. To find out, the backend is given a fake mode to use: if it has converted
+tensors with it, it is called again for other sizes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from pliant.base.values import dataclass
 from pliant.sym.frozen import Shapes
 
-LIMIT = 64  # for more sizes than that, the graph runs as it is
+LIMIT = 64  # sets of sizes; for further ones the graph runs as it was captured
 
 Backend = Callable[[fx.GraphModule, list[Any]], Any]
 
@@ -30,13 +30,14 @@ def has_symbols(shapes: Shapes | None) -> bool:
 
 
 def may_vary(shapes: Shapes | None, examples: Sequence[Any]) -> bool:
-    """The same of these inputs. No guard reads some numbers, as those drawn at random."""
+    """Whether these inputs may differ from call to call: in symbols, or in plain numbers, some of
+    which no guard checks (those drawn at random)."""
     numbers = any(type(example) in (int, float) for example in examples)
     return has_symbols(shapes) or (shapes is not None and numbers)
 
 
 def compile_by_sizes(backend: Backend, gm: fx.GraphModule, examples: list[Any]) -> Any:
-    """What the backend makes of a graph with symbols; by sizes, if it has looked at those."""
+    """The backend's code for a graph with symbols; a `BySizes` if it has looked at the sizes."""
     untouched = _copy(gm)  # backends may change the graph
     mode = FakeTensorMode()
     with tracing(TracingContext(mode)):
@@ -56,7 +57,7 @@ def _copy(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def sizes_of(args: Sequence[Any]) -> tuple[Any, ...]:
-    """What distinguishes calls that pass the same guards."""
+    """A key of all that may differ between calls that pass the same guards."""
     return tuple(
         (tuple(arg.shape), arg.stride()) if isinstance(arg, torch.Tensor) else arg for arg in args
     )
@@ -64,7 +65,7 @@ def sizes_of(args: Sequence[Any]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BySizes:
-    """The code of a backend for each of the sizes met."""
+    """The code of a backend for each set of sizes that was met, compiled at the first call."""
 
     backend: Backend
     gm: fx.GraphModule

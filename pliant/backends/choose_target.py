@@ -49,7 +49,7 @@ def check_installed() -> None:
 
 
 def refuse_devices(functional: Functional, place: torch.device) -> None:
-    """Code is for the tensors of one device, and for those of the CPU."""
+    """Raise `NotFunctionalized` for tensors on other devices than `place` and the CPU."""
     tensors = [value for value in functional.inputs if isinstance(value, Tensor)]
     tensors += [tensor for node in functional.nodes for tensor in node.results]
     with torch._C.DisableTorchFunction():

@@ -161,7 +161,8 @@ class CodeGenerator:
             raise NotFunctionalized(str(error)) from error
 
     def _generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
-        """Until every kernel can be compiled, and no input is written to too early."""
+        """Generate code, over again until every kernel can be compiled and no input is written to
+        before the last item that may fail."""
         events.emit(events.WorkBegan(function=self.name, work="generating code"))
         refused: dict[Node, str] = {}  # operators that PyTorch has to run, and why
         late: set[int] = set()  # inputs that are written to at the end only
@@ -237,7 +238,8 @@ class CodeGenerator:
 
 
 def compile_body(generator: CodeGenerator, body: FlatBody, env: FrozenEnv) -> None:
-    """Code for a graph that an operator of this one calls."""
+    """Compile a graph that an operator of this one calls (the body of a loop), and put the result
+    into `body.code`; PyTorch runs the body if there is none."""
     name, options = type(body.gm).__name__, generator.options
 
     def generate() -> Callable[..., Any]:

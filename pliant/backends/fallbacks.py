@@ -18,7 +18,7 @@ from pliant.runtime.differentiable import refuse
 
 @dataclass(slots=True, eq=False)
 class Failures:
-    """Errors of compiled code in calls that are still to be run by the graph, by thread."""
+    """Errors of compiled code, by thread, until the captured graph has run in its place."""
 
     report: Callable[[Exception], None]
     errors: dict[int, Exception] = field(default_factory=dict)
@@ -30,6 +30,8 @@ class Failures:
             self.errors[threading.get_ident()] = error
 
     def run(self, graph: Callable[..., Any], *args: Any) -> Any:
+        """Run the captured graph. If it succeeds where the code failed, report the code's error; if
+        it fails, too, its own error is what the program sees."""
         error = self.errors.pop(threading.get_ident(), None)
         result = graph(*args)
         if error is not None:
@@ -39,7 +41,7 @@ class Failures:
 
 @dataclass(slots=True, eq=False)
 class GraphFallback:
-    """Runs the graph."""
+    """The fallback of a program: runs the captured graph."""
 
     graph: Callable[..., Any]
     failures: Failures
@@ -53,7 +55,8 @@ class GraphFallback:
 
 @dataclass(slots=True, eq=False)
 class Refusal:
-    """Refuses: the graph, which autograd must record, is run by who called the code."""
+    """The fallback of a forward: refuses. Autograd has to record the captured graph, so the caller
+    of the forward (`AutogradStep`) runs it."""
 
     failures: Failures
 

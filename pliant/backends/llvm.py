@@ -79,7 +79,7 @@ def _loaded(
     options: Options,
     target: Target,
 ) -> Callable[..., Any]:
-    """Code for the graph as it is."""
+    """Code for the graph without gradients."""
     if shapes is not None and has_wrappers(gm, example_inputs):
         return _unwrapped(unwrap(gm, shapes, example_inputs), options, target)
     code = GraphCompiler(gm, shapes, options, target).compile(example_inputs)
@@ -93,7 +93,7 @@ def _loaded(
 def _recorded(
     name: str, launcher: Launcher, code: GeneratedCode, options: Options, target: Target
 ) -> Callable[..., Any]:
-    """The launcher, with its launches recorded if they can be."""
+    """The launcher, with its launches recorded as CUDA graphs if they can be."""
     if not cuda_graphs.recordable(code.program):
         return launcher
 

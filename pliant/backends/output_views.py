@@ -1,4 +1,9 @@
-"""Views of inputs and of one another among the outputs of a step of autograd, made behind it."""
+"""Views of inputs and of one another among the outputs of a step of autograd, made after it.
+
+The one idea: for autograd, the results of a step are tensors of their own. So what eager returns as
+a view is made after the step, from an input or from a base that the step returns, by PyTorch's own
+view operators, in the grad mode that they were called in. `graph.output_views` says which.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,9 @@ from pliant.sym.expr import BaseExpr, evaluate
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WithViews:
-    """Calls `step`, which returns the outputs that are no views, then the bases of some of those
-    that are, then what the caller has already. `symbols` reads the values of symbols from the
-    inputs."""
+    """Calls `step`, which returns a number in place of each output that is a view, and behind the
+    outputs the bases of views; puts the views into the outputs. `symbols` reads the values of
+    symbols from the inputs."""
 
     step: Callable[..., Any]
     outputs: int
@@ -87,8 +92,9 @@ def _numbers(value: Any, values: Mapping[Any, Any]) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WithBases:
-    """The captured graph as PyTorch runs it, which returns what the compiled one does: behind the
-    outputs the bases of those that are views, and the inputs that have another history now."""
+    """The captured graph, run by PyTorch, with the results of the compiled one: behind the outputs
+    the bases of views among them (found by an output that is a view of each), and the inputs that
+    have another history now."""
 
     graph: Callable[..., Any]
     bases: Sequence[int | None]

@@ -1,9 +1,10 @@
 """Sizes of 0 and 1, for which PyTorch lays tensors out in ways that no one expression describes.
 
-The one idea: let PyTorch say it. A compiled graph speaks of all sizes at once. The first call in
-which some of them are 0 or 1 runs the graph as it was captured, and what comes out tells
-whether the compiled one may run from then on. If it may not, a variant is compiled that knows which
-sizes are 1.
+The one idea: ask PyTorch. A compiled graph foresees the strides of its results as expressions, for
+all sizes at once. The first call in which some sizes are 0 or 1 runs the captured graph, and the
+strides of what that returns are compared. If they are those foreseen, the compiled graph runs from
+then on; if not, a variant is compiled that knows which sizes are 1. Which sizes are 0 or 1 is a
+*pattern*: `"0=1 3=0"` says that the value with number 0 is 1, and that with number 3 is 0.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ MOST_VARIANTS: Final = 8
 
 @dataclass(slots=True)
 class SmallSizes:
-    """What is done in such calls. `layout` is what the program foresees of its results, `sizes` are
-    those that may be small, by number of value. `variant` compiles the graph for arguments, some
-    sizes known to be 1."""
+    """Called by the launcher in the first call of each pattern. `forward` runs the captured graph;
+    `layout` is what the program foresees of its results; `sizes` are those that may be small, by
+    number of value; `variant(args, ones)` compiles the graph for sizes some of which are 1."""
 
     function: str
     forward: Callable[..., Any]
@@ -45,7 +46,7 @@ class SmallSizes:
     variants: int = 0
 
     def __call__(self, launcher: Any, pattern: str, *args: Any) -> Any:
-        """The first call with such sizes, and what those after it do."""
+        """Run the captured graph, and settle what later calls of this pattern do."""
         values = symbol_values(self.layout, args)  # before the graph writes to them
         result = self.forward(*args)
         if self.patterns < MOST_PATTERNS:
@@ -58,6 +59,9 @@ class SmallSizes:
     def _settled(
         self, pattern: str, args: Sequence[Any], result: Sequence[Any]
     ) -> Callable[..., Any]:
+        """What to run for a pattern with strides that the program doesn't foresee: a variant, or
+        the captured graph if some size is 0, if there are too many variants, or if a variant
+        doesn't foresee them either."""
         small = [item.split("=") for item in pattern.split()]
         ones = frozenset(self.sizes[int(value)] for value, number in small if number == "1")
         if len(ones) < len(small) or self.variants >= MOST_VARIANTS:
@@ -86,9 +90,9 @@ class Variant:
 
 @dataclass(slots=True)
 class SmallSizesInTraining:
-    """The same for a graph that autograd goes through: PyTorch runs it in the first call with such
-    sizes, and in those after it if the strides aren't those that are foreseen. Called in place of
-    `eager`, the graph as it was captured."""
+    """The same for a graph under autograd, without variants: if strides aren't those foreseen,
+    PyTorch runs the graph for the pattern. It stands for `eager`, the captured graph: the forward
+    refuses in the first call of a pattern, and the caller then calls this."""
 
     eager: Callable[..., Any]
     failures: Failures
@@ -109,7 +113,7 @@ class SmallSizesInTraining:
 
     def __call__(self, *args: Any) -> Any:
         launcher, pattern, values = self.refused.pop(threading.get_ident(), (None, "", {}))
-        # It may have been another call, after which something else ran than this.
+        # The entry may be of an earlier call of this thread, after which this wasn't called.
         if launcher is None or self.layout is None or values != symbol_values(self.layout, args):
             return self.failures.run(self.eager, *args)
         result = self.eager(*args)
@@ -137,7 +141,7 @@ def is_foreseen(
 
 
 def symbol_values(layout: OutputLayout, args: Sequence[Any]) -> dict[Any, Any]:
-    """What is read from the arguments."""
+    """The values of the symbols in a layout, read from the arguments of a call."""
     return {symbol: _read(args, source) for symbol, source in layout.symbols.items()}
 
 

@@ -1,4 +1,13 @@
-"""A captured graph whose inputs require grad: forward and backward, both compiled."""
+"""A captured graph whose inputs require grad: forward and backward, both compiled.
+
+    captured graph -> joint graph (`graph.joint`) -> partition (`graph.partition`)
+        forward:   compiled at once; returns the outputs and what it saves
+        backward:  compiled when it is first called, for the tangents that are there and the
+                   gradients that are wanted
+    AutogradStep (native) is the node of PyTorch's autograd that calls them.
+
+The one idea: the two functions go the path of `compile_graph` like any graph without gradients.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +63,8 @@ from pliant.targets.target import Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingCompiler:
-    """A captured graph whose inputs require grad. `tell` is told of code that was made."""
+    """Compiles a captured graph whose inputs require grad. `tell(name, code)` is called for each
+    function that is compiled."""
 
     gm: fx.GraphModule
     shapes: Shapes
@@ -66,8 +76,8 @@ class TrainingCompiler:
     def compile(
         self, examples: Sequence[Any], sizes: Mapping[Any, int] | None = None
     ) -> Callable[..., Any]:
-        """The path of `compile_graph`, with the joint graph cut in two on the way. `sizes`: those
-        at hand, if they are not those of the capture."""
+        """Compile the graph for autograd. `sizes`: the sizes of this call, if they aren't those of
+        the capture."""
         with torch._C.DisableTorchFunction():
             # Modes and subclasses of the program were resolved during capture; here they would act
             # twice.
@@ -77,6 +87,7 @@ class TrainingCompiler:
         if on_gpu:
             split_softmax(joint.function)
         arithmetic = GPU_ARITHMETIC if on_gpu else 1.0
+        # What to save for the backward and what to compute again.
         prices = Prices(env.expect, float(self.options.activation_memory_budget), arithmetic)
         parts = partition(joint, prices)
         names = [node.name for node in self.gm.graph.nodes if node.op == "placeholder"]
@@ -118,7 +129,7 @@ class TrainingCompiler:
 
     @without_collection()
     def compile_step(self, examples: Sequence[Any]) -> Callable[..., Any]:
-        """A graph that calls `backward` itself, as one program."""
+        """Compile a graph that calls `backward` itself, as one program."""
         with torch._C.DisableTorchFunction():
             step, env = trace_whole_step(self.gm, self.shapes, examples)
         simplify(step.function, self.target, env.expect)
@@ -153,7 +164,8 @@ class TrainingCompiler:
         return function_of(self.gm)
 
     def _drawn_on(self, parts: Partition) -> tuple[torch.device, ...]:
-        """The devices whose random numbers the forward may draw."""
+        """The devices whose random state is kept, in case the forward has to be run again: those
+        that it may draw numbers of; none if it draws none."""
         if not any(node.effect and draws(node) for node in parts.forward.nodes):
             return ()
         return tuple({CPU.place: None, self.target.place: None})
@@ -180,9 +192,10 @@ class TrainingCompiler:
 @dataclass(slots=True, eq=False)
 class OtherSizes:
     """Called where the code of a joint graph refuses. If that is because of what gradient formulas
-    suppose of sizes, the graph is compiled once more for those at hand: once for each set of sizes
-    that are 0 or 1, or that the formulas need to know (the length of a recurrent network, which is
-    unrolled), and once for others. PyTorch runs what is left, and an event says so."""
+    suppose of sizes (`supposed`), the graph is compiled once more for the sizes of the call: one
+    variant for each set of sizes that are 0 or 1, or that the formulas need to know (the length of
+    a recurrent network, which is unrolled), and one for all others. Beyond `MOST_VARIANTS`, PyTorch
+    runs the graph, and an event says so."""
 
     compiler: TrainingCompiler
     eager: Callable[..., Any]
@@ -214,11 +227,13 @@ class OtherSizes:
         return self.variants.get(key, self.eager)(*inputs)
 
     def _is_due_to(self, sizes: Mapping[Any, int]) -> bool:
+        """Whether these sizes break what was supposed of them."""
         decidable = [c for c in self.supposed if c.symbols <= sizes.keys()]
         return not all(evaluate(condition, sizes) for condition in decidable)
 
     def _variant(self, inputs: Sequence[Any], sizes: Mapping[Any, int]) -> Any:
-        """It makes views in its own way, which those who call this leave alone."""
+        """The graph compiled for these sizes. It makes the views among its outputs itself, so
+        `WithViews` around the caller finds tensors there, and leaves them alone."""
         compiler = self.compiler
         generate = partial(compiler.compile, inputs, sizes)
         return or_not_generated(compiler.name, compiler.options, generate) or self.eager
@@ -233,7 +248,8 @@ def _with_grad_mode(step: Callable[..., Any], mode: bool | None) -> Callable[...
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeavesGradMode:
-    """A graph that ends within `no_grad`: the program goes on there."""
+    """A graph that leaves another grad mode behind, as it ends within `no_grad`: sets it after the
+    step."""
 
     step: Callable[..., Any]
     mode: bool
@@ -266,7 +282,8 @@ def _backward(
     tangents: tuple[bool, ...],
     wanted: AbstractSet[int],
 ) -> Backward | None:
-    """The code for these tangents and gradients; None if there is none."""
+    """The code for these tangents and gradients; None if it can't be compiled. It is compiled in
+    the middle of PyTorch's backward, isolated from the state of the program there."""
     backward: Backward | None = isolated(
         COMPILATION, [], _make_backward, compiler, parts, env, tangents, wanted
     )
@@ -301,7 +318,7 @@ Accepts = Callable[[Sequence[Any]], bool]
 
 
 def _accepts(conditions: Sequence[Cond], shapes: Shapes) -> Accepts | None:
-    """Whether sizes of the inputs are as these say."""
+    """A test of whether the conditions hold for the sizes of the inputs; None if there are none."""
     if not conditions:
         return None
     values_of = _values_of({s for condition in conditions for s in condition.symbols}, shapes)
@@ -314,9 +331,9 @@ def _accepts(conditions: Sequence[Cond], shapes: Shapes) -> Accepts | None:
 
 
 def _with_histories(rebased: Sequence[int], accepts: Accepts | None) -> Accepts | None:
-    """The same, and that these inputs can get another history: a leaf that requires grad can't, of
-    a view it depends on its base, and PyTorch moves the hook of `retain_grad` only to the first
-    output of a node."""
+    """`accepts`, and a test that the inputs `rebased` can get another history: a leaf that requires
+    grad can't, that of a view depends on its base, and PyTorch moves the hook of `retain_grad` only
+    to the first output of a node."""
     if not rebased:
         return accepts
 
@@ -336,7 +353,7 @@ def _is_graded_leaf(tensor: torch.Tensor) -> bool:
 def _values_of(
     symbols: Collection[Any], shapes: Shapes
 ) -> Callable[[Sequence[Any]], Mapping[Any, Any]]:
-    """Reads the values of these symbols from the inputs."""
+    """A function that reads the values of these symbols from the inputs."""
     # Read from inputs in Python, on each call: strides and numbers from data are left out.
     sizes = {s: place for s, place in _sizes_of(shapes).items() if s in symbols}
     if sizes.keys() != set(symbols):

@@ -19,10 +19,11 @@ from pliant.base.values import dataclass
 
 
 class Refused(Exception):
-    """The compiled forward can't run on these inputs, and has not changed anything."""
+    """Raised by a compiled forward that can't run on these inputs; nothing has been changed."""
 
 
 def refuse(*inputs: Any) -> Any:
+    """Stands for a compiled forward, and refuses all inputs."""
     raise Refused
 
 
@@ -31,8 +32,8 @@ Backward = tuple[Callable[..., Any], tuple[int, ...]]  # with the inputs whose g
 
 @dataclass(frozen=True, slots=True)
 class ForwardLayout:
-    """Where things are among inputs and results of a compiled forward, which returns the outputs of
-    the graph, then more tensors and numbers for the backward."""
+    """Where things are among the inputs and results of a compiled forward. It returns the outputs
+    of the graph, then the tensors that only the backward needs, then numbers for the backward."""
 
     inputs: int
     outputs: int
@@ -46,8 +47,9 @@ class ForwardLayout:
 
 @dataclass(slots=True, eq=False)
 class Differentiable:
-    """A captured graph that autograd can go through. `make_backward` compiles a backward for the
-    tangents that are given and the inputs whose gradients are wanted."""
+    """A captured graph as a step of autograd. `eager` runs the graph as it was captured;
+    `make_backward(tangents, wanted)` compiles a backward for the outputs that have a tangent and
+    the inputs whose gradients are wanted; `backwards` keeps what it returned."""
 
     eager: Callable[..., Any]
     layout: ForwardLayout
@@ -64,8 +66,9 @@ class Differentiable:
         accepts: Callable[[Sequence[Any]], bool] | None,
         otherwise: Callable[..., Any] | None = None,
     ) -> AutogradStep:
-        """To be called with the inputs of the graph. `accepts` says if the compiled code is right
-        for them; None: for any that guards let pass. `otherwise` is called if it isn't."""
+        """The native step, which is called with the inputs of the graph. `accepts(inputs)` says if
+        `forward` is right for them (None: it is for all that pass the guards). `otherwise` is
+        called if it isn't."""
         layout = self.layout
         return AutogradStep(
             forward=forward,
@@ -102,9 +105,10 @@ class Differentiable:
         needed: Sequence[int],
         error: Exception | None,
     ) -> Sequence[torch.Tensor | None]:
-        """Gradients of the inputs `needed` that have gradients themselves, or for which there is no
-        code, or where it failed with this error: the graph is run once more, by PyTorch, with the
-        same random numbers, and its writes going nowhere."""
+        """Gradients of the inputs `needed`, by PyTorch: if they need gradients themselves
+        (`create_graph=True`), if there is no code for them, or if it failed with `error`. The graph
+        is run once more under autograd, with the random state `random` that the forward began with,
+        and on copies of the inputs that it writes to."""
         # Autograd runs a backward in grad mode only for `create_graph=True`.
         twice = torch.is_grad_enabled()
         gpus = [device for device in self.draws if device.type != "cpu"]

@@ -46,7 +46,7 @@ def register(graph: fx.GraphModule) -> None:
 
 
 def without_overrides(graph: Callable[..., Any]) -> Callable[..., Any]:
-    """The graph, in which classes of tensors have no say in what functions do."""
+    """The graph, run without the `__torch_function__` of tensor subclasses."""
 
     def run(*args: Any) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
@@ -70,8 +70,8 @@ def wrote_nothing(graph: fx.GraphModule, error: BaseException) -> bool:
 
 
 def is_before_final(graph: fx.GraphModule, error: BaseException) -> bool:
-    """Whether `error` came out of the graph before what nobody can put back. A backend may run the
-    graph by code of its own; then it is known of tests, which are all made before."""
+    """Whether `error` came out of the graph before a node that can't be undone. If a backend runs
+    the graph by code of its own, that is only known of errors of tests: all tests come before."""
     at = _failed_at(graph, error)
     if at is None:
         return is_failed_test(graph, error)
@@ -79,7 +79,7 @@ def is_before_final(graph: fx.GraphModule, error: BaseException) -> bool:
 
 
 def is_failed_test(graph: fx.GraphModule, error: BaseException) -> bool:
-    """Whether `error` says that data are not what the graph was made for."""
+    """Whether `error` is that of a test in the graph: data aren't what it was captured for."""
     tests = [node for node in graph.graph.nodes if node.target in TESTS]
     return any(str(node.args[TESTS[node.target]]) in str(error) for node in tests)
 
@@ -89,8 +89,8 @@ TESTS: Final[dict[Any, int]] = {check_truth: 2, torch._assert_async: 1}
 
 
 def values_at(graph: fx.GraphModule, error: BaseException) -> list[Any]:
-    """What the code of `graph`, and of the graphs in it, had when `error` came out of it, in the
-    order in which it was computed."""
+    """The local variables of the code of `graph`, and of graphs in it, when `error` came out of it,
+    in the order in which they were computed."""
     codes = {_code_of(part) for part in graph.modules() if isinstance(part, fx.GraphModule)}
     frames = [entry.tb_frame for entry in _entries(error) if entry.tb_frame.f_code in codes]
     return [value for frame in frames for value in frame.f_locals.values()]

@@ -14,10 +14,11 @@ from pliant.runtime.differentiable import Refused
 
 @dataclass(slots=True, eq=False)
 class CompiledStep:
-    """Called with the inputs of a graph that calls `backward`. `gradients`: which inputs get which
-    result as their gradient (None: none); `fresh`: inputs that must not have one before, or PyTorch
-    runs the graph; `dropped`: those whose gradient is not to be in memory meanwhile. The outputs
-    `spent` have a history that was used up."""
+    """A graph that calls `backward` itself, as one program. After it has run, each input in
+    `gradients` gets the result with that number as its `.grad` (None: no gradient). The inputs
+    `fresh` must not have one before, or PyTorch runs the graph. The gradients of `dropped` are
+    freed before the program runs. The outputs `spent` have a history that is used up. `anchor` is
+    some input that requires grad."""
 
     program: Callable[..., Any]
     eager: Callable[..., Any]
@@ -56,7 +57,8 @@ class CompiledStep:
 
 
 class _Spent(torch.autograd.Function):
-    """A tensor whose history has been gone back through: once more is an error."""
+    """Gives a result a history that is used up: a backward through it raises PyTorch's error for a
+    second backward."""
 
     @staticmethod
     def forward(ctx: Any, result: Any, anchor: Any) -> Any:
