@@ -27,7 +27,8 @@ from pliant.graph.opaque_calls import draws
 
 
 def run_body(run: Any, body: fx.GraphModule, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """What the body returns. `run`: the run of the graph that it is in."""
+    """Run the nodes of a body in place of its call. Returns the body's result. `run` is that of the
+    graph around it, whose state goes on."""
     places = [node for node in body.graph.nodes if node.op == "placeholder"]
     run.env.update(zip(places, args, strict=False))
     run.env.update({place: named[str(place.target)] for place in places[len(args) :]})
@@ -40,7 +41,7 @@ def run_body(run: Any, body: fx.GraphModule, args: Sequence[Any], named: Mapping
 
 
 def run_inlined(run: Any, node: fx.Node) -> Any:
-    """An operator that calls its body once, as if its operations stood here."""
+    """Inline an operator that calls its body once."""
     operands: list[fx.Node] = []
     fx.map_arg((node.args[1:], node.kwargs), operands.append)
     return run_body(run, run._args(node.args[0]), run._args(operands), {})
@@ -51,9 +52,9 @@ def run_inlined(run: Any, node: fx.Node) -> Any:
 
 
 def run_branches(run: Any, node: fx.Node) -> Any:
-    """Both sides of a condition and a choice between their results, if both are nothing but loops:
-    so the condition stays in the kernel. Without gradients alone, because that of the side which
-    is not taken may be nan, and times 0 it still is."""
+    """`cond` as both branches and a `where` between their results, if both are pointwise: so it
+    fuses with what is around it. Otherwise it is called as a whole, with code for its branches.
+    Not with gradients: that of the branch which isn't taken may be nan, which times 0 is nan."""
     pred, true, false, *lifted = run._args(node.args)
     world = run.functionalizer
     mark, first, writes = world.mark(), len(world.function.nodes), dict(world.function.times)
@@ -74,7 +75,7 @@ def run_branches(run: Any, node: fx.Node) -> Any:
 
 
 def _choices(pred: Any, true: Any, false: Any) -> list[Any] | None:
-    """Of each pair of results the one that is wanted; None if they differ in more than values."""
+    """A `where` for each pair of results; None if the results would differ in more than values."""
     pairs = list(zip(_tensors_in(true), _tensors_in(false), strict=True))
     if any(t.requires_grad for pair in pairs for t in pair):
         return None
@@ -90,7 +91,7 @@ def _tensors_in(results: Any) -> list[Fake]:
 
 
 def _is_loop(node: Node) -> bool:
-    """Whether a call computes each element by itself, and can't fail."""
+    """Whether a node is pointwise and can't raise, whatever the data."""
     if not isinstance(node.func, torch._ops.OpOverload) or node.effect:
         return False
     raises = describe(node.func).raises
@@ -103,8 +104,8 @@ def _is_loop(node: Node) -> bool:
 
 
 def run_transform(run: Any, node: fx.Node) -> Any:
-    """PyTorch's transform, on fakes: what the operators of the body become arrives as operators.
-    Not in forward mode: fakes can't be dual tensors."""
+    """Run a transform (`vmap`, `grad`) of PyTorch on fakes: the operators that it makes of those of
+    the body are recorded. Not in forward mode, since fakes can't be dual tensors."""
     if _runs_forward(run._args(node.args[0])):
         return NotImplemented
     return run._call(node.target, node)
@@ -121,7 +122,7 @@ def _runs_forward(body: fx.GraphModule) -> bool:
 
 
 def run_with_code(run: Any, node: fx.Node) -> Any:
-    """One opaque call, whose bodies get code of their own."""
+    """Record an operator as one opaque call, whose bodies get code of their own."""
     world = run.functionalizer
     target: Any = node.target
     call, args = call_with_bodies(world, target, run._args(node.args))
@@ -136,7 +137,8 @@ def run_with_code(run: Any, node: fx.Node) -> Any:
 
 
 def run_checkpoint(run: Any, node: fx.Node) -> Any:
-    """The function, with a note to the partitioner: what it computes on the way isn't saved."""
+    """Run the function of a checkpoint, and note for the partitioner that what it computes on the
+    way isn't saved (`Node.recompute`)."""
     body, options, args, lifted, named, *contexts = run._args(node.args)
     saves = policy_of(*contexts)
     graded = any(t.requires_grad for t in results_in(args)) and torch.is_grad_enabled()
@@ -190,7 +192,8 @@ BODY_RUNS: Final = {
 
 @contextmanager
 def user_gradient(world: AliasWorld, gradients: Sequence[Any]) -> Iterator[None]:
-    """What is recorded here is computed by the program from gradients that arrive."""
+    """Mark the nodes that are recorded inside as the program's own backward, which computes them
+    from these gradients."""
     nodes = world.function.nodes
     first = len(nodes)
     arriving = tuple([world.value(world.alias(g)) for g in gradients if type(g) is Fake])
@@ -203,8 +206,8 @@ def user_gradient(world: AliasWorld, gradients: Sequence[Any]) -> Iterator[None]
 
 
 def watch_backward(world: AliasWorld, result: Any) -> tuple[list[Fake], list[Any]]:
-    """Note what the backward of an `autograd.Function` does, when it runs. Returns the results that
-    it goes back from, and handles of hooks."""
+    """Have the nodes marked that the backward of an `autograd.Function` records when it runs.
+    Returns the results that require grad, and the handles of the hooks that do it."""
     graded = [t for t in results_in(result) if t.requires_grad]
     handles: list[Any] = []
     for function in {t.grad_fn: None for t in graded}:
@@ -233,7 +236,8 @@ def _leaving(running: list[Any]) -> Callable[..., None]:
 
 
 def register_hook(run: Any, node: fx.Node) -> tuple[Any, Fake]:
-    """A handle, and the tensor whose gradient is changed."""
+    """Register a hook of the program on a fake. Returns its handle, and the fake whose gradient it
+    may change."""
     tensor, body, lifted = run._args(node.args)
     world = run.functionalizer
     if not isinstance(body, fx.GraphModule):

@@ -33,9 +33,10 @@ Numbers = tuple[int, ...]
 
 @dataclass(slots=True, eq=False)
 class FlatBody:
-    """A body for inputs that are laid out in one way. Its graph takes the tensors and numbers among
-    the arguments (`places` among their leaves), then the symbols; it returns a flat tuple.
-    `dtypes` and `devices` are those of the tensors."""
+    """A body for inputs that are laid out in one way, as a graph like any other. It takes the
+    tensors and numbers among the arguments (`places` are their positions among the leaves), then
+    the values of symbols; it returns a flat tuple, of which `output` and `constants` make the
+    result again. `kinds` are dtype and device of each input, None for a number."""
 
     gm: fx.GraphModule
     shapes: Shapes
@@ -46,7 +47,7 @@ class FlatBody:
     code: Callable[..., Any]
 
     def examples(self, hint: Callable[[Expr], int]) -> list[Any]:
-        """Arguments of such layouts, with anything in them."""
+        """Arguments with these layouts and undefined contents."""
         examples: list[Any] = []
         for layout, kind in zip(self.shapes.inputs, self.kinds, strict=True):
             if isinstance(layout, InputLayout) and kind is not None:
@@ -60,10 +61,12 @@ class FlatBody:
         return examples
 
     def strides(self, values: Mapping[Any, int]) -> tuple[tuple[int, ...], ...]:
+        """The strides of its tensor inputs, for these values of symbols."""
         layouts = [shape for shape in self.shapes.inputs if isinstance(shape, InputLayout)]
         return tuple([tuple([evaluate(n, values) for n in layout.strides]) for layout in layouts])
 
     def restored(self, results: Sequence[Any]) -> Any:
+        """The result of the body, from the flat tuple that its code returned."""
         leaves = list(results)
         for place, constant in self.constants:
             leaves.insert(place, constant)
@@ -72,7 +75,8 @@ class FlatBody:
 
 @dataclass(slots=True, eq=False)
 class BodyCode:
-    """A body, and its code by layouts of its inputs. `calls` are those on fakes."""
+    """A body, with a graph for each layout of its inputs. While the operator is traced on fakes,
+    `calls` collects the arguments of the body; `settle` makes `flat` of them."""
 
     module: fx.GraphModule
     name: str
@@ -84,7 +88,7 @@ class BodyCode:
         return self.module(*args)
 
     def settle(self, world: AliasWorld, env: ShapeEnv, symbols: Sequence[Expr]) -> None:
-        """The layouts that were seen become graphs, to be compiled."""
+        """Make a graph for each layout that was seen, which is compiled later."""
         layouts: dict[Any, FlatBody] = {}
         for args in self.calls:
             flat = flattened(world, env, self, args, symbols)
@@ -96,7 +100,8 @@ class BodyCode:
 
 @dataclass(slots=True, eq=False)
 class BoundBody:
-    """A body in one call, where sizes are numbers."""
+    """A body in one call of the loop, where `numbers` are the values of symbols: runs the code for
+    the strides of its arguments, or the captured body if there is none."""
 
     body: BodyCode
     numbers: Numbers
@@ -114,8 +119,8 @@ class BoundBody:
 
 @dataclass(slots=True, eq=False)
 class CallWithBodies:
-    """An operator that calls bodies; `bodies` by where they stand among its arguments. It takes the
-    values of `symbols`, then the other arguments."""
+    """An operator that calls bodies, such as `while_loop`, as a node calls it: with the values of
+    `symbols`, then the arguments without the bodies. `bodies` are by position among these."""
 
     target: Callable[..., Any]
     bodies: dict[int, BodyCode]
@@ -145,7 +150,7 @@ class CallWithBodies:
 def call_with_bodies(
     world: AliasWorld, target: Callable[..., Any], args: Sequence[Any]
 ) -> tuple[CallWithBodies, tuple[Any, ...]]:
-    """The call with its bodies apart, and its arguments."""
+    """The operator with its bodies taken out of its arguments, and the arguments that are left."""
     name = f"{getattr(target, '__name__', 'call')}_body"
     bodies = {
         at: BodyCode(arg, name) for at, arg in enumerate(args) if isinstance(arg, fx.GraphModule)
@@ -187,7 +192,8 @@ def flattened(
     args: tuple[Any, ...],
     symbols: Sequence[Expr],
 ) -> FlatBody | None:
-    """The body for such arguments; None if it takes something that code can't."""
+    """The body for arguments like `args` as a flat graph; None if it takes something that code
+    can't."""
     module, graph = body.module, fx.Graph()
     inputs: list[Any] = []
     places: list[int] = []
@@ -222,7 +228,8 @@ def flattened(
 
 
 def _shape_of(world: AliasWorld, leaf: Any) -> Any:
-    """What is known of an input; None of a constant, NotImplemented if code can't take it."""
+    """The layout or symbol of an input; None for a constant, NotImplemented for what code can't
+    take."""
     if type(leaf) is Fake:
         return InputLayout(world.numbers(leaf.size()), world.numbers(leaf.stride()))
     if not isinstance(leaf, SYMBOLIC):
@@ -232,7 +239,8 @@ def _shape_of(world: AliasWorld, leaf: Any) -> Any:
 
 
 def _copy(old: fx.Graph, new: fx.Graph, values: dict[fx.Node, Any]) -> Any:
-    """The nodes of one graph in another. An input that is a structure is taken apart."""
+    """Copy the nodes of one graph into another, and return what it outputs. `getitem` of an input
+    that is a structure is resolved here, as its leaves are inputs of the new graph."""
     output: Any = None
     for node in old.nodes:
         if node.op == "output":

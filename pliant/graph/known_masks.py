@@ -4,6 +4,11 @@ The one idea: a library that is traced computes masks from `arange` even if all 
 or "nothing is hidden". Here the elements of such tensors are expressions of their index, for all
 sizes at once, and the mask is a condition on a query and a key. Attention is then told `is_causal`,
 or given no mask: PyTorch computes half as much, and has faster kernels for it.
+
+    i = arange(n);  mask = i[None, :] <= i[:, None]    mask[q, k] is the condition k <= q: causal
+
+This is abstract interpretation: each rule maps what is known of an operator's arguments to what is
+known of its result, and an operator without a rule ends it.
 """
 
 from __future__ import annotations
@@ -27,8 +32,8 @@ Element = Callable[[Index], Any]  # the element at an index: an expression, or a
 ATTENTION: Final[Mapping[str, tuple[int, int]]] = {
     "aten.scaled_dot_product_attention.default": (3, 5),
 }
-"""Where the mask is among the arguments, and `is_causal`. The kernels that joint graphs call were
-chosen because there is one."""
+"""The positions of the mask and of `is_causal` among the arguments. (The kernels that joint graphs
+call aren't here: PyTorch has chosen them because there is a mask.)"""
 
 
 def replace_known_masks(function: FunctionalBuilder) -> None:
@@ -71,8 +76,8 @@ def _replace_mask(node: Node, causal: bool) -> None:
 
 
 def _fill(node: Node, number: int | bool) -> None:
-    """The result of a lookup is this number everywhere: then it can't raise, and nothing has to be
-    computed for it."""
+    """Make a lookup whose result is this number everywhere a `full`: nothing has to be looked up,
+    and it can't raise."""
     (result,) = node.results
     node.func = torch.ops.aten.full.default
     node.name = str(node.func)
@@ -90,7 +95,7 @@ class KnownElements:
         self.constant: dict[Node, int | bool] = {}  # lookups, and what they give everywhere
 
     def note(self, node: Node) -> None:
-        """Find the elements of what a node computes, if those of its arguments are known."""
+        """Work out the elements of a node's result, if those of its arguments are known."""
         if len(node.results) != 1 or node.effect or node.defines:
             return
         rule = _view if node.view else _RULES.get(node.name)
@@ -152,13 +157,13 @@ class KnownElements:
 
 
 def _variables(sizes: Sequence[Expr]) -> Index:
-    """An index: a variable for each dimension that has more than one element."""
+    """An index of variables, one for each dimension; 0 for a dimension of size 1."""
     return tuple([ZERO if size is ONE else symbol(f"at{d}") for d, size in enumerate(sizes)])
 
 
 def _always(condition: Cond, extents: Mapping[Expr, Expr]) -> bool:
-    """Whether it holds wherever the variables are within their extents: a sum is largest at the
-    ends."""
+    """Whether a condition holds wherever the variables are within their extents. Of `sum <= 0` it
+    is enough to look where the sum is largest: a linear one is, at the ends of the extents."""
     if condition is TRUE or condition.op != "le0":
         return condition is TRUE
     ends: dict[Any, Any] = {}
@@ -223,7 +228,8 @@ def _arange(elements: KnownElements, node: Node) -> Element | None:
 
 
 def _filled(value: int | None, at: int = 1) -> Callable[[KnownElements, Node], Element | None]:
-    """The same everywhere: a number, or what is given as an argument."""
+    """The rule of an operator whose result is one number everywhere: `value`, or the argument at
+    this position if it is None."""
 
     def rule(elements: KnownElements, node: Node) -> Element | None:
         number = node.args[at] if value is None else value
@@ -267,7 +273,8 @@ def _opposite(elements: KnownElements, node: Node) -> Element | None:
 
 
 def _joined(elements: KnownElements, node: Node) -> Element | None:
-    """One more element before the others, if it goes on as they do."""
+    """The rule of `cat` of one element with others, if their elements are those of one function:
+    `cat([zeros(1), arange(1, n)])` is `arange(n)`."""
     tensors, *rest = node.args
     dim = rest[0] if rest else node.kwargs.get("dim", 0)
     if len(tensors) != 2 or type(dim) is not int:
@@ -287,7 +294,7 @@ def _joined(elements: KnownElements, node: Node) -> Element | None:
 
 
 def _sums(elements: KnownElements, node: Node) -> Element | None:
-    """Of nothing but zeros."""
+    """The rule of `cumsum`, of nothing but zeros."""
     element = elements.of(node.args[0])
     if element is None or not _is_number(node.results[0]):
         return None
@@ -296,7 +303,8 @@ def _sums(elements: KnownElements, node: Node) -> Element | None:
 
 
 def _looked_up(elements: KnownElements, node: Node) -> Element | None:
-    """The same element, wherever it is taken from; and all places are within the tensor."""
+    """The rule of indexing a tensor whose elements are all the same, if the indices are known to be
+    within it."""
     source, places = node.args
     element = elements.of(source)
     if element is None or len(places) != len(source.sizes):
@@ -324,7 +332,7 @@ def _within(elements: KnownElements, places: Tensor, size: Expr) -> bool:
 
 
 def _hidden(elements: KnownElements, node: Node) -> Element | None:
-    """Scores to add: 0 where a condition holds, else -inf."""
+    """The rule of `where(condition, 0, -inf)`: noted among those that are added to scores."""
     condition, shown, hidden = node.args
     element = elements._spread(condition, node.results[0].sizes)
     if element is not None and (_number(shown), _number(hidden)) == (0.0, float("-inf")):
@@ -333,7 +341,7 @@ def _hidden(elements: KnownElements, node: Node) -> Element | None:
 
 
 def _number(value: Any) -> float | None:
-    """What is a number in all of its elements."""
+    """The number that all elements of a value are, or None."""
     if isinstance(value, Tensor):
         node = value.node
         if node is None or node.name not in _NUMBERS:

@@ -48,7 +48,8 @@ _TRANSPOSES: Final = frozenset(("aten.t.default", "aten.transpose.int", "aten.pe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matmul:
-    """The call, and the tensor that comes out."""
+    """A call of `mm`, `bmm` or `addmm` into `memory`, and the result of the node: a view of that,
+    plus a bias if one is added afterwards."""
 
     call: ExternCall
     memory: Definition
@@ -56,8 +57,9 @@ class Matmul:
 
 
 class MatmulLowering:
-    """Finds the calls of one lowering. `returned` are tensors with memory of their own; `needed`
-    gives the place of a tensor, `take` makes new definitions steps."""
+    """Finds matrix products among the nodes of one lowering. `returned` are the values that the
+    caller gets; `needed(tensor)` realizes an operand; `take(node)` appends new definitions to the
+    steps."""
 
     def __init__(
         self,
@@ -76,7 +78,8 @@ class MatmulLowering:
         self._filled: dict[tuple[Tensor, tuple[Expr, ...]], TensorArgument] = {}
 
     def find(self, node: Node) -> Matmul | None:
-        """The product that a node is, if it is one that can be called so."""
+        """The product that a node computes; None if it computes none, or not in a form that this
+        module calls."""
         rule = record_of(node.name).factors
         factors = None if rule is None else rule(node)
         (result, *more) = node.results or (None,)
@@ -97,7 +100,8 @@ class MatmulLowering:
         return None
 
     def _of_rows(self, node: Node, factors: Factors, result: Tensor) -> Matmul | None:
-        """All rows of the first tensor, times a matrix."""
+        """A product of all rows of the first tensor with a matrix: `(..., m, k) @ (k, n)` is one
+        `mm`, in which all leading dimensions are rows."""
         aligned = self._of_aligned(node, factors, result)
         if aligned is not None:
             return aligned
@@ -126,7 +130,8 @@ class MatmulLowering:
         )
 
     def _adds_later(self, added: Tensor) -> bool:
-        """Whether a kernel adds it: not if numbers were rounded in between."""
+        """Whether a kernel adds the bias, instead of `addmm`. Not for halves, as the product would
+        be rounded before."""
         return added.dtype not in HALVES and self.indexed_tensors[added].memory is not None
 
     def _of_batches(self, node: Node, factors: Factors, result: Tensor) -> Matmul:
@@ -159,8 +164,9 @@ class MatmulLowering:
     # ---- alignment
 
     def _of_aligned(self, node: Node, factors: Factors, result: Tensor) -> Matmul | None:
-        """The product of copies that are filled up with zeros, if a library for GPUs is much faster
-        with those."""
+        """The product of copies that are padded with zeros, if a library for GPUs is much faster
+        with aligned rows. The zeros of `k` add nothing, and those of `n` are columns that the view
+        of the result leaves out."""
         first, second = factors.first, factors.second
         if factors.added is not None or not self._gains_by_alignment(first, second, result):
             return None
@@ -177,7 +183,8 @@ class MatmulLowering:
         return Matmul(product.call, product.memory, indexed)
 
     def _gains_by_alignment(self, first: Tensor, second: Tensor, result: Tensor) -> bool:
-        """Whether it is a large product of halves some of whose rows begin at odd addresses."""
+        """Whether it is a large product of halves some of whose rows aren't aligned: there the gain
+        is larger than the cost of the copies."""
         if self.low.device == "cpu" or result.dtype not in HALVES:
             return False
         hint = self.low.hint
@@ -186,8 +193,8 @@ class MatmulLowering:
         return count >= LARGE and any(hint(width) % ALIGNMENT for width in widths)
 
     def _aligned(self, tensor: Tensor, node: Node, is_left: bool) -> TensorArgument | None:
-        """A matrix whose rows are multiples of `ALIGNMENT`, and whose columns are unless they are
-        rows of the result. None if it is not stored as a matrix."""
+        """An operand padded to rows of a multiple of `ALIGNMENT`, and to such columns unless these
+        are rows of the result. None if it is not stored as a matrix."""
         turned = tensor.strides[-1] is not ONE
         stored = tensor
         if turned:
@@ -213,7 +220,8 @@ class MatmulLowering:
         return operand
 
     def _filled_up(self, stored: Tensor, rows_too: bool, node: Node) -> TensorArgument:
-        """Stored anew, with zeros where it ends too early."""
+        """A copy of a tensor with rows (and columns, if `rows_too`) padded with zeros to aligned
+        sizes; the tensor itself if nothing has to be padded."""
         sizes = [*stored.sizes[:-1], aligned(stored.sizes[-1])]
         if rows_too:
             sizes[0] = aligned(sizes[0])
@@ -232,7 +240,8 @@ class MatmulLowering:
     # ---- operands
 
     def _matrix(self, tensor: Tensor, node: Node) -> TensorArgument:
-        """All but the last dimension as rows."""
+        """The tensor as a matrix: all but the last dimension are its rows. A copy if no stride
+        spans them, or if neither rows nor columns are close in memory."""
         rows = merged(tensor.sizes[:-1], tensor.strides[:-1])
         if rows is None or not _has_unit(tensor):
             place = self._copied(tensor, False, node)
@@ -247,7 +256,7 @@ class MatmulLowering:
         return _seen(place, (count, width), strides)
 
     def _matrices(self, tensor: Tensor, node: Node) -> TensorArgument:
-        """All but the last two dimensions as one."""
+        """The tensor as a batch of matrices: all but the last two dimensions are one."""
         batch = merged(tensor.sizes[:-2], tensor.strides[:-2])
         if batch is None or not _has_unit(tensor):
             place = self._copied(tensor, tensor.strides[-2] is ONE, node)
@@ -261,7 +270,8 @@ class MatmulLowering:
         return _seen(place, sizes, (step, *place.memory.strides[-2:]))
 
     def _copied(self, tensor: Tensor, turned: bool, node: Node) -> TensorArgument:
-        """Without gaps; `turned`: matrices by columns, as they are."""
+        """A contiguous copy, made once for each tensor. `turned`: its matrices are stored by
+        columns, as those of the tensor are."""
         if (tensor, turned) not in self._copies:
             indexed = self.indexed_tensors[tensor]
             if turned:
@@ -283,13 +293,14 @@ def aligned(size: Expr) -> Expr:
 
 
 def _row_of(tensor: Tensor) -> Expr:
-    """How far the rows of a matrix are apart, or its columns if they are what is stored."""
+    """The leading dimension of a matrix: the stride of rows, or of columns if it is stored by
+    columns."""
     down, along = tensor.strides[-2:]
     return down if along is ONE else along
 
 
 def _with_zeros(low: Lowering, x: IndexedTensor, sizes: tuple[Expr, ...]) -> IndexedTensor:
-    """Larger, with zeros beyond what there is."""
+    """The tensor padded with zeros at the ends, to these sizes."""
 
     def at(b: LoopBody, index: Index) -> LoopValue:
         ends = zip(index, x.sizes, sizes)
@@ -300,7 +311,8 @@ def _with_zeros(low: Lowering, x: IndexedTensor, sizes: tuple[Expr, ...]) -> Ind
 
 
 def merged(sizes: Sequence[Expr], strides: Sequence[Expr]) -> tuple[Expr, Expr] | None:
-    """Dimensions as one: its size, and how far its elements are apart; None if they differ."""
+    """Dimensions merged to one: its size and its stride. None if no stride spans them, as if they
+    were transposed or had gaps between rows."""
     total, step, apart = ONE, ONE, None
     for size, stride in zip(reversed(sizes), reversed(strides)):
         if size is ONE:
@@ -313,18 +325,20 @@ def merged(sizes: Sequence[Expr], strides: Sequence[Expr]) -> tuple[Expr, Expr] 
 
 
 def _has_unit(tensor: Tensor) -> bool:
-    """Whether rows or columns are close in memory, as the libraries want it."""
+    """Whether rows or columns have stride 1, as BLAS requires."""
     return tensor.strides[-1] is ONE or tensor.strides[-2] is ONE
 
 
 def _seen(
     place: TensorArgument, sizes: tuple[Expr, ...], strides: tuple[Expr, ...]
 ) -> TensorArgument:
+    """The same memory with other sizes and strides."""
     memory = place.memory
     return TensorArgument(MemoryLayout(memory.of, strides, memory.offset), sizes, place.dtype)
 
 
 def _turned(place: TensorArgument) -> TensorArgument:
+    """The same matrices, transposed."""
     *sizes, rows, columns = place.sizes
     *strides, down, along = place.memory.strides
     return _seen(place, (*sizes, columns, rows), (*strides, along, down))

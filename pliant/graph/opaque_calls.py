@@ -2,7 +2,11 @@
 
 The one idea: capture has seen what the function returns, without asking anything that is not known
 now. So where PyTorch's decomposition asks more about sizes, or has no functional form, the graph
-calls the function as a whole and relies on the same metadata.
+calls the function as a whole and relies on the same metadata. What the call writes to is passed as
+a copy, and the copy is a result: `f(x, out)` becomes
+
+    new, copy = python.f(x, out)
+    stored(copy)                    the value of the memory of `out` from here on
 """
 
 from __future__ import annotations
@@ -24,8 +28,9 @@ from pliant.graph.ir import Node, call_by_position
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpaqueFunction:
-    """A function of Python's in the place of an operator. The launcher passes sequences and slices
-    as lists; `structures` say what each of them is."""
+    """A Python function as the operator of a node. `names` are the keywords of its last arguments.
+    The launcher passes sequences and slices as lists; `structures` has, for each argument, what
+    to make of them (`_structure`)."""
 
     function: Callable[..., Any]
     names: tuple[str, ...]
@@ -40,13 +45,15 @@ class OpaqueFunction:
 def opaque_function(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> OpaqueFunction:
-    """To be called with such arguments, those by name behind the others."""
+    """The function as an operator that takes arguments of this form by position, keyword arguments
+    last."""
     structures = tuple(map(_structure, [*args, *kwargs.values()]))
     return OpaqueFunction(function, tuple(kwargs), structures)
 
 
 def _structure(value: Any) -> Any:
-    """Of a sequence, what makes it of its items, and their structures; None of anything else."""
+    """For a sequence or slice: what makes one of a list, and the structures of its items. None for
+    anything else."""
     if isinstance(value, slice):
         return _slice_of, tuple(map(_structure, _bounds(value)))
     if type(value) not in (list, tuple, immutable_list):
@@ -63,7 +70,8 @@ def _bounds(value: slice) -> tuple[Any, Any, Any]:
 
 
 def _without_slices(value: Any) -> Any:
-    """With the bounds of slices in their place, which a node would not look for in a slice."""
+    """The argument with each slice replaced by a tuple of its bounds: tensors and symbols in a
+    slice would not be found."""
     if isinstance(value, slice):
         return _bounds(value)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
@@ -72,6 +80,7 @@ def _without_slices(value: Any) -> Any:
 
 
 def _restructured(value: Any, structure: Any) -> Any:
+    """The inverse of what the launcher does: lists as the sequences and slices that they were."""
     if structure is None or not isinstance(value, (list, tuple)):
         return value
     make_sequence, inner = structure
@@ -80,7 +89,8 @@ def _restructured(value: Any, structure: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnLeaves:
-    """A function whose arguments are taken apart."""
+    """A function that is called with the leaves of its arguments, so that a node finds the tensors
+    in dicts."""
 
     function: Callable[..., Any]
     spec: pytree.TreeSpec
@@ -104,7 +114,8 @@ def draws(node: Node) -> bool:
 
 
 def on_new_memory(write: Callable[..., Any], t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """What an operator that writes to a tensor would write to this one."""
+    """Apply an operator that writes to a tensor, such as `normal_`, to new memory laid out like
+    `t`."""
     memory = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
     write(memory, *args, **kwargs)
     return memory
@@ -113,8 +124,8 @@ def on_new_memory(write: Callable[..., Any], t: torch.Tensor, *args: Any, **kwar
 def record_opaque_call(
     functionalizer: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Write down the call; NotImplemented if it does more than to make new tensors or views of
-    arguments, and to write to arguments."""
+    """Record a call as a whole. Returns its result on fakes; NotImplemented if it does more than to
+    make new tensors, to return views of arguments, and to write to arguments."""
     if autocast.enabled() and _name(function) not in NEVER_CAST:
         return NotImplemented  # when the code runs, it may not be
     if _has_dict([*args, *kwargs.values()]):  # which a node does not look into
@@ -160,7 +171,8 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _as_view(functionalizer: Any, sources: dict[int, Fake], t: Fake) -> Fake | None:
-    """What a function returned of an argument, as a view that is known."""
+    """The view `t` of an argument, which a function returned, recorded as an `as_strided`; None if
+    that can't express it."""
     source = sources[t.untyped_storage()._cdata]
     if source.dtype is not t.dtype or any(x.is_conj() or x.is_neg() for x in (source, t)):
         return None
@@ -185,7 +197,8 @@ def _record_call(
     written: list[Fake],
     random: bool,
 ) -> None:
-    """The call, with what it makes and what it writes to."""
+    """Add the node of a call with `new` results and copies of what is `written`, then a write of
+    each copy."""
     name = _name(function)
     positional = tuple([functionalizer.recorded(_without_slices(arg)) for arg in args])
     named = {key: functionalizer.recorded(_without_slices(value)) for key, value in kwargs.items()}
@@ -199,7 +212,8 @@ def _record_call(
 
 
 def _can_be_copied(written: list[Fake], fakes: list[Fake]) -> bool:
-    """Whether each is in memory of its own, so that it may be written elsewhere and put back."""
+    """Whether each tensor that is written to is alone in its memory, so that the function may write
+    to a copy instead."""
     for t in written:
         memory = t.untyped_storage()._cdata
         others = [u for u in fakes if u is not t and u.untyped_storage()._cdata == memory]
@@ -222,7 +236,7 @@ NEVER_CAST: Final = frozenset({"launch_kernel.default"})  # whatever autocast sa
 
 
 def places_of(tensor: Any, value: Any, path: Path = ()) -> tuple[Path, ...]:
-    """Where a tensor is among (nested) arguments."""
+    """The paths by which a tensor is found among (nested) arguments."""
     if value is tensor:
         return (path,)
     if not isinstance(value, (list, tuple)):

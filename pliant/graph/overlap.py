@@ -24,8 +24,8 @@ _MOST_STEPS: Final = 100_000
 
 
 def keep_apart(values: AliasWorld, name: str, read: Fake, written: Fake, elementwise: bool) -> None:
-    """Have no element of the two in the same memory, or give up. `elementwise`: each may have the
-    place of the other's at the same index."""
+    """Require that two tensors share no memory: proven, made a condition of the graph, or else
+    `NotFunctionalized`. `elementwise`: elements at the same index may be in the same place."""
     if elementwise and _same_or_apart(values.alias(read), values.alias(written)):
         return
     if read is written and not elementwise:
@@ -62,14 +62,15 @@ def _same_or_apart(a: TensorAlias, b: TensorAlias) -> bool:
 
 
 def _of_all(alias: TensorAlias) -> TensorAlias:
-    """The first of views that are all of a tensor."""
+    """The alias at the start of a chain of views with the same layout, such as `detach`."""
     while alias.parent is not None and strided(alias.value) == strided(alias.parent.value):
         alias = alias.parent
     return alias
 
 
 def _are_rows(a: TensorAlias, b: TensorAlias) -> bool:
-    """Whether they are made by the same view, but for the row that it selects."""
+    """Whether both are made by the same view operator with the same arguments, but for the row that
+    a `select` takes."""
     if a.op is None or b.op is None or a.op.name != b.op.name:
         return False
     if (a.args, a.kwargs, a.position) == (b.args, b.kwargs, b.position):
@@ -79,7 +80,8 @@ def _are_rows(a: TensorAlias, b: TensorAlias) -> bool:
 
 
 def keep_injective(values: AliasWorld, name: str, alias: TensorAlias, target: Tensor) -> None:
-    """Have no two elements of a tensor in one place, or give up."""
+    """Require that no two elements of a tensor are in one place: proven, made a condition of the
+    graph, or else `NotFunctionalized`."""
     layout = strided(target)
     hinted = _hinted(values, layout)
     if hinted is not None and overlaps_itself(hinted[0], hinted[1]):
@@ -90,7 +92,8 @@ def keep_injective(values: AliasWorld, name: str, alias: TensorAlias, target: Te
 
 
 def _surely_injective(alias: TensorAlias) -> bool:
-    """By the views that it is made by. Of an input the launcher finds out."""
+    """Whether the views on the way to the base prove that all elements have places of their own.
+    (That the base, if it is an input, has no overlap itself is tested by the launcher.)"""
     while alias.parent is not None:
         if alias.op is None or not alias.op.record.injective:
             return False
@@ -115,7 +118,7 @@ def _in_bytes(layout: Strided, dtype: Any) -> Strided:
 
 
 def _end(layout: Strided) -> Expr:
-    """The last place, if there are any elements; what is empty is apart from everything."""
+    """The place of the last element, if there are any."""
     steps = [mul(size - 1, stride) for size, stride in zip(layout.sizes, layout.strides)]
     return sum_of([layout.offset, *steps])
 
@@ -172,7 +175,8 @@ def overlap(first: Hinted, second: Hinted, elementwise: bool) -> bool:
 
 
 def _meets(distance: int, dimensions: list[tuple[int, int, int]], budget: list[int]) -> bool:
-    """Whether some element of one lies `distance` behind some element of the other. Each of the
+    """Whether some element of one lies `distance` behind some element of the other: a bounded
+    integer equation, solved by depth-first search over the strides, largest first. Each of the
     `dimensions` is a stride, and how many steps of it the one and the other can take at most. True
     if finding out takes more than the `budget`."""
     budget[0] -= 1
@@ -190,8 +194,8 @@ def _meets(distance: int, dimensions: list[tuple[int, int, int]], budget: list[i
 
 
 def inputs_that_share(examples: Sequence[Any]) -> set[int]:
-    """The inputs in whose memory another one is, from its first element to its last. That it is so
-    in later calls, too, is for the launcher to see."""
+    """The inputs whose extent in memory, from first element to last, overlaps that of another: a
+    sweep over extents sorted by where they begin. (The launcher tests later calls.)"""
     by_storage: dict[int, list[tuple[int, int, int]]] = {}
     for index, example in enumerate(examples):
         if isinstance(example, torch.Tensor):

@@ -3,6 +3,9 @@
 The one idea: a GPU wants work for thousands of programs, and the sum of the columns of a matrix has
 only as many results as there are columns. So a dimension that is reduced is split in two: first
 the inner part is reduced, for all of the outer part at once, then the few numbers that are left.
+The sum of the columns of x, of sizes [65536, 64], is two:
+
+    view(x, [256, 256, 64]) -> sum over 1 -> [256, 64] -> sum over 0 -> [64]
 
 A dimension of symbolic size is filled up to a multiple of the inner part first, with numbers that
 change nothing; the first step computes them on the way, without memory for them. That is done with
@@ -43,7 +46,8 @@ _SUMS_IN: Final = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
 
 def split_reductions(function: FunctionalBuilder, hint: Hint) -> None:
-    """Each reduction of much to little as two. `hint` tells sizes that were seen."""
+    """Replace each reduction of many numbers to few results by two. `hint` tells sizes that were
+    seen."""
     nodes: list[Node] = []
     for node in function.nodes:
         place = _place(node, hint) if node.name in _REDUCTIONS and not node.effect else None
@@ -53,8 +57,8 @@ def split_reductions(function: FunctionalBuilder, hint: Hint) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """The dimensions that are reduced, which of them to split, and how much is the inner part. If
-    `padded`, it may be no divisor."""
+    """How to split a reduction: the dimensions `dims` that it reduces, the one to split, and the
+    size of its inner part. If `padded`, that needn't divide the dimension."""
 
     dims: tuple[int, ...]
     dim: int
@@ -63,6 +67,7 @@ class _Split:
 
 
 def _place(node: Node, hint: Hint) -> _Split | None:
+    """How to split a reduction; None if that gains nothing, or isn't possible."""
     x, (result,) = node.args[0], node.results
     sizes = [hint(size) for size in x.sizes]
     dims = _dims(node, len(sizes))
@@ -88,6 +93,7 @@ def _place(node: Node, hint: Hint) -> _Split | None:
 
 
 def _padded(x: Tensor, dims: list[int], dim: int, size: int, limit: int) -> _Split | None:
+    """The split of a dimension of symbolic size, by a power of two."""
     inner = 1 << (limit.bit_length() - 1)
     if size < 2 * inner or not _is_computed(x):
         return None
@@ -108,12 +114,13 @@ def _dims(node: Node, rank: int) -> list[int]:
 
 
 def _divisor(size: int, limit: int) -> int | None:
-    """The largest that is not above the limit, if it is worth it."""
+    """The largest divisor of the size up to the limit; None if it is much smaller."""
     divisors = [n for n in range(max(limit // 4, 2), min(limit, size // 2) + 1) if size % n == 0]
     return divisors[-1] if divisors else None
 
 
 def _in_two_steps(node: Node, place: _Split) -> list[Node]:
+    """The nodes that replace a reduction; the last of them has its result."""
     x, (result,) = node.args[0], node.results
     dims, dim, inner = place.dims, place.dim, place.inner
     parts: list[Node] = []
