@@ -53,6 +53,7 @@ def _replay_view(
     detached: dict[int, torch.Tensor],
 ) -> torch.Tensor:
     steps = view.steps
+    # The views up to the detached tensor are made once, and shared by all its views.
     if view.detached is not None:
         name, count = view.detached
         if name not in detached:

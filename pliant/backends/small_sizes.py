@@ -63,6 +63,7 @@ class SmallSizes:
         the captured graph if some size is 0, if there are too many variants, or if a variant
         doesn't foresee them either."""
         small = [item.split("=") for item in pattern.split()]
+        # Only for sizes of 1 is there a variant: with a size of 0 there is nothing to compute.
         ones = frozenset(self.sizes[int(value)] for value, number in small if number == "1")
         if len(ones) < len(small) or self.variants >= MOST_VARIANTS:
             return self.forward  # empty tensors take no time

@@ -99,6 +99,7 @@ class TrainingCompiler:
                 computed_again=partial(recomputed_bytes, parts, prices),
             )
         )
+        # What PyTorch runs instead has to return the same: bases of views, and inputs written to.
         bases, rebased = joint.views.bases, joint.rebased
         eager = self._eager(
             WithBases(self.gm.forward, bases, rebased) if bases or rebased else self.gm.forward
@@ -106,6 +107,7 @@ class TrainingCompiler:
         forward = self._generator(eager).generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
         graph = self._differentiable(joint, parts, eager, partial(_backward, self, parts, env))
+        # Compiled ahead for the usual case: all tangents are there, all gradients wanted.
         if not self.options.lazy_backward:
             graph.backward((True,) * len(joint.differentiable), frozenset(joint.wanted))
         accepts = _with_histories(joint.rebased, _accepts(joint.preconditions, self.shapes))

@@ -97,6 +97,7 @@ class AliasWorld(World):
         super().__init__(env)
         self.function = FunctionalBuilder()
         self.above: Any = None  # the dispatch keys of the caller
+        # By id of the fake, as fakes that are equal in metadata are different tensors.
         self._aliases: dict[int, tuple[Fake, TensorAlias]] = {}
         self._fakes: dict[TensorAlias, Fake] = {}  # the first that each belongs to
         self._quiet = 0
@@ -135,6 +136,7 @@ class AliasWorld(World):
             raise NotFunctionalized("a conjugate or negative view")
         if fake.device.type not in DEVICES:
             raise NotFunctionalized(f"a tensor on {fake.device}")
+        # Refused here, with a reason, rather than by a kernel at run time.
         if fake.dim() > MOST_DIMS:
             raise NotFunctionalized(f"a tensor of more than {MOST_DIMS} dimensions")
         sizes, strides = self.numbers(fake.size()), self.numbers(fake.stride())
@@ -184,6 +186,8 @@ class AliasWorld(World):
         if id(mask) not in self._aliases:  # made inside of a call that is recorded as a whole
             return places_in(self.env, mask)
         base = self.alias(mask).base
+        # The same elements of the same memory between two writes have one count: `x[mask]` and
+        # `y[mask]` get equal sizes, so that they can be added.
         place = (base, base.version, *layout_of(mask))
         # Where the capture made a symbol, it found that the mask had been written to.
         if place not in self._items or self.env.expected:
@@ -233,6 +237,7 @@ class AliasWorld(World):
         """The arguments, with fakes in place of real tensors, which become constants."""
         # PyTorch puts a number into a tensor (`x * 2`), and shows it as a number again. Transforms
         # convert it before they use it: there the operator needs the tensor.
+        # For `x * 2` this is None: x comes first, and 2 stays a number.
         wrapped = WRAPPED.get(type(args[0])) if args else None
         alone = wrapped is not None and not results_in((args, tuple(kwargs.values())))
         if alone and isinstance(func._schema.arguments[0].type, torch.TensorType):
@@ -250,6 +255,7 @@ class AliasWorld(World):
         return self._constant(value)
 
     def _constant(self, value: torch.Tensor) -> Fake:
+        # One fake for each real tensor, however often it occurs.
         fake = self._reals.fake(value)
         if id(fake) not in self._aliases:
             constant = self.tensor(fake)
@@ -299,6 +305,7 @@ class AliasWorld(World):
         if isinstance(value, torch.Tensor):
             return Scalar(item_of(value), value)
         if isinstance(value, SYMBOLIC):
+            # A symbol that is known to be one number by now is recorded as that.
             expr = self.number(value)
             return expr if expr.value is None else expr.value
         if isinstance(value, (list, tuple)):
@@ -328,6 +335,7 @@ class AliasWorld(World):
         acts = acts or (op.draws is not None and op.draws(args, kwargs))
         positional, named = self.recorded_arguments(args, kwargs)
         func = op.func
+        # Such as a backward operator with an `output_mask`, which leaves gradients undefined.
         if isinstance(result, tuple) and not all(map(_has_memory, result)):
             places = [at for at, item in enumerate(result) if _has_memory(item)]
             func = Defined(func, tuple(named), tuple(places))

@@ -57,6 +57,7 @@ def run_branches(run: Any, node: fx.Node) -> Any:
     Not with gradients: that of the branch which isn't taken may be nan, which times 0 is nan."""
     pred, true, false, *lifted = run._args(node.args)
     world = run.functionalizer
+    # Both branches are recorded on trial; if one does more than to compute elements, it is undone.
     mark, first, writes = world.mark(), len(world.function.nodes), dict(world.function.times)
     try:
         sides = [
@@ -149,6 +150,7 @@ def run_checkpoint(run: Any, node: fx.Node) -> Any:
     function = run.functionalizer.function
     first, writes = len(function.nodes), dict(function.times)
     result = run_body(run, body, (*args, *lifted), named)
+    # Without gradients there is no backward that could compute anything again.
     results = [t for t in results_in(result) if t.requires_grad]
     if not results:
         return result

@@ -214,6 +214,7 @@ def flattened(
             places.append(at)
             leaf = placeholder(shape, (leaf.dtype, leaf.device) if type(leaf) is Fake else None)
         nodes.append(leaf)
+    # Behind the tensors and numbers among the arguments.
     for symbol in symbols:
         placeholder(symbol, None)
     originals = [node for node in module.graph.nodes if node.op == "placeholder"]

@@ -30,6 +30,7 @@ def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
     apart |= set(function.writes.values())
     # What is overwritten needs memory of its own: it is equal to others only until then.
     apart |= {node.put.old for node in function.nodes if node.put is not None}
+    # The first node with each key; and by dropped value, the equal one that stays.
     first: dict[Any, Node] = {}
     instead: dict[Tensor, Tensor] = {}
     remaining: list[Node] = []

@@ -60,6 +60,8 @@ class Lowered:
         """The operators that these definitions compute: those that they were made for, and those
         that are part of the same expressions."""
         computing: set[Node] = set()
+        # Expressions are followed back to what is in memory: their operators are part of the
+        # kernel.
         waiting = [self.made_for.get(definition) for definition in definitions]
         while waiting:
             node = waiting.pop()
@@ -259,6 +261,7 @@ class InPlace:
         written: dict[int, Definition] = {}
         targets: dict[Definition, Tensor] = {}
         for number, (copy, places) in enumerate(zip(copies, func.places, strict=True)):
+            # A tensor may be passed in several places; all have the same value.
             target = item_at(args, places[0])
             # One value may be passed in several places, for tensors that were equal before the call
             # (zeros, say) and won't be afterwards.
@@ -314,6 +317,7 @@ class InPlace:
             return TensorArgument(indexed.memory, tensor.sizes, tensor.dtype)
         args = (tensor.sizes, tensor.strides)
         kwargs = {"dtype": tensor.dtype, "device": tensor.device}
+        # Nothing holds the tensor yet: PyTorch allocates it.
         func = torch.ops.aten.empty_strided.default
         type = BY_DTYPE.get(tensor.dtype, Type.U8)
         layout = (tensor.sizes, tensor.strides)

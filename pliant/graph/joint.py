@@ -129,6 +129,8 @@ class JointFunctionalizer(Functionalizer):
         formula = torch._C._current_autograd_node()
         if formula is not None:
             at = bisect_right(self._begun, formula._sequence_nr(), key=itemgetter(0))
+            # The last node that began before autograd made this formula: its line of the program
+            # made it.
             node.stack = self._begun[at - 1][1] if at else ()
         return super().add(node, fakes)
 
@@ -180,6 +182,7 @@ def trace_with_autograd(
     if torch.is_anomaly_enabled():  # it names the step that made a NaN, and reads data for it
         raise NotFunctionalized("anomaly detection")
     # Formulas treat small sizes apart, and layouts depend on them without anybody asking.
+    # A variant for small sizes is recorded with them as constants.
     supposed = [eq(symbol, size) for symbol, size in (sizes or {}).items() if size < 2]
     # An equality that is learnt on the way changes how sizes are written, in what is recorded from
     # then on only. So everything is recorded again, by an environment that knows it from the start.
@@ -364,12 +367,14 @@ class _JointRun(DifferentiatedRun[Joint]):
             ]
             rebased = self._rebased()
             differentiable += range(len(outputs), len(outputs) + len(rebased))
+            # Inputs that were written to are outputs, too: gradients arrive at what they hold now.
             outputs += [inputs[at] for at in rebased]
             self._check_new_leaves([outputs[at] for at in differentiable], leaves)
             gradients = self._gradients([outputs[at] for at in differentiable], leaves)
         function = self.functionalizer.function
         preconditions = self._check_required(required)
         function.outputs = [self._returned(out) for out in outputs]
+        # Outputs first, then gradients, as `Joint` says.
         with_gradient = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
         function.outputs += [self._gradient(grad) for grad in gradients if type(grad) is Fake]
         return Joint(

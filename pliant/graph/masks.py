@@ -40,6 +40,7 @@ def _replace(node: Node, masks: dict[Tensor, Tensor], nodes: list[Node]) -> None
     if bools not in masks:
         choose = torch.ops.aten.where.Scalar
         mask = Tensor(bools.sizes, contiguous(bools.sizes), ZERO, dtype, device=bools.device)
+        # Right before the first attention that uses it; later ones find it in `masks`.
         mask.node = Node(str(choose), choose, (bools, 0.0, float("-inf")), {}, (mask,))
         nodes.append(mask.node)
         masks[bools] = mask

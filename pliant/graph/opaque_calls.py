@@ -145,9 +145,11 @@ def record_opaque_call(
     # A number that it returns would come from data, and have no symbol.
     if not (new or written) or not all(type(leaf) is Fake for leaf in new):
         return NotImplemented
+    # A result that requires grad has a history of its own, which no node could express.
     tensors = (*new, *written)
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):  # what it holds itself
         return NotImplemented
+    # Results in the memory of an argument are views of it; all others are new.
     sources = {t.untyped_storage()._cdata: t for t in fakes}
     views = [t for t in new if t.untyped_storage()._cdata in sources]
     new = [t for t in new if t.untyped_storage()._cdata not in sources]

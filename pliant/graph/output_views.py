@@ -205,6 +205,8 @@ def _view(
 ) -> ViewOutput:
     aliases = world.chain(out)[1:]
     steps = tuple(map(_step, aliases))
+    # Views of a detached tensor are views of that one for autograd, which has to be one object for
+    # all of them.
     ends = [at for at, step in enumerate(steps) if step.func is DETACH]
     detached = (id(aliases[ends[-1]]), ends[-1] + 1) if ends else None
     if out is not root:

@@ -110,6 +110,7 @@ class Prices:
             return UNLIMITED
         if node.recompute:
             return 0.0
+        # Recomputing saves nothing of the traffic if a call then reads the value from memory.
         written = RECOMPUTE_STORED * self.bytes(result) if stored else 0.0
         if fuses(node):
             price = RECOMPUTE_EXPENSIVE if is_expensive(node) else RECOMPUTE
@@ -212,6 +213,7 @@ def depends_on_written(joint: Joint, late: Collection[Node]) -> bool:
     was in an input that the forward writes to."""
     function = joint.function
     # The values from before the write: where an input is read afterwards, its new value is meant.
+    # Forward reachability from the inputs that are written to.
     affected: set[Tensor] = {function.inputs[at] for at in function.writes}
     for node in function.nodes:
         if not affected.isdisjoint(operands_of(node)):
@@ -230,6 +232,7 @@ def depends_on_written(joint: Joint, late: Collection[Node]) -> bool:
 
 def _dependent(joint: Joint) -> set[Node]:
     """The nodes that need a tangent."""
+    # Nodes are in topological order, so one pass finds all that is reachable from the tangents.
     tensors: set[Tensor] = set(joint.tangents)
     nodes: set[Node] = set()
     for node in joint.function.nodes:
@@ -281,6 +284,7 @@ def _chosen(
     function = joint.function
     inputs = [t for t in function.inputs[: joint.inputs] if isinstance(t, Tensor)]
     outputs = returned_tensors(function.outputs[: joint.outputs])
+    # Prices of a byte; the later entries, which are cheaper, win.
     of_a_byte = dict.fromkeys(_in_memory(early), IN_MEMORY)
     of_a_byte.update(dict.fromkeys((*inputs, *outputs, *_left_in_inputs(joint)), AT_HAND))
     stored = _read_by_calls(late)

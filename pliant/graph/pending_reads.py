@@ -129,6 +129,7 @@ def write_last(
         for memory in others:
             readers[memory] += 1
     ready = [target for target in values if not readers[target]]
+    # Kahn's algorithm, on the graph in which a target points to those whose memory it reads.
     left = dict.fromkeys(values)
     # A topological order of the writes: a target is ready when no value that is still to be
     # computed reads its memory. In a cycle, one value is stored aside first.

@@ -23,6 +23,7 @@ def rematerialize(function: FunctionalBuilder) -> None:
     copies: dict[Tensor, Tensor] = {}
     nodes: list[Node] = []
     for node in function.nodes:
+        # A reader outside of checkpoints. Copies stand right before it, operands first.
         if node.recompute is None:
             for maker in _missing(node, makers, copies):
                 nodes.append(_copy(maker, copies))

@@ -130,6 +130,7 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
     if view.dtype is not base.dtype or env.known(eq(count - 1, _reach(base))) is not True:
         raise Undecided(f"a write through {alias.op.name}")
     offset, total = to_torch(base.offset, env), to_torch(count, env)
+    # The dense base as a vector in the order of memory.
     line = rec.dispatch(aten.as_strided.default, (parent, [total], [1], offset), {})
     # The index of each element of the view in the flat memory: offset + sum of i * stride.
     at = rec.dispatch(aten.full.default, ([], to_torch(view.offset - base.offset, env)), _INDEX)
@@ -139,10 +140,12 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
         shape = [-1 if d == dim else 1 for d in range(len(view.sizes))]
         steps = rec.dispatch(aten.view.default, (steps, shape), {})
         at = rec.dispatch(aten.add.Tensor, (at, steps), {})
+    # Index and new elements as vectors, in the same order.
     at = rec.dispatch(aten.view.default, (at, [-1]), {})
     new = rec.dispatch(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
     new = rec.dispatch(aten.view.default, (new, [-1]), {})
     updated = rec.dispatch(aten.scatter.src, (line, 0, at, new), {})
+    # The vector, seen with the base's layout again.
     layout = (list(parent.size()), list(parent.stride()), 0)
     return rec.dispatch(aten.as_strided.default, (updated, *layout), {})
 

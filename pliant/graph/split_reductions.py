@@ -71,6 +71,7 @@ def _place(node: Node, hint: Hint) -> _Split | None:
     x, (result,) = node.args[0], node.results
     sizes = [hint(size) for size in x.sizes]
     dims = _dims(node, len(sizes))
+    # Splitting a dimension is a view only if strides allow it.
     plain = x.strides == contiguous(x.sizes) and x.dtype.is_floating_point
     if not plain or not dims or set(node.kwargs) - {"dtype"}:
         return None
@@ -78,6 +79,7 @@ def _place(node: Node, hint: Hint) -> _Split | None:
         return None
     reduced = math.prod([sizes[d] for d in dims])
     remaining = math.prod([size for d, size in enumerate(sizes) if d not in dims])
+    # Whether the rows that are summed lie along memory, or across it.
     along = len(sizes) - 1 in dims
     if reduced < (LONG if along else TALL) or not 0 < remaining < (
         FEW_ROWS if along else FEW_COLUMNS
@@ -136,6 +138,7 @@ def _in_two_steps(node: Node, place: _Split) -> list[Node]:
     outer, whole = ceildiv(x.sizes[dim], inner), x
     if place.padded:
         filled = [*x.sizes[:dim], outer * inner, *x.sizes[dim + 1 :]]
+        # `constant_pad_nd` counts dimensions from the last one; what is added is at the end.
         pads = [ZERO, ZERO] * (len(filled) - 1 - dim) + [ZERO, outer * inner - x.sizes[dim]]
         number = _NEUTRAL.get(node.name, 0.0)
         whole = call(aten.constant_pad_nd.default, filled, x.dtype, x, pads, number)

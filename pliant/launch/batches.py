@@ -86,6 +86,7 @@ class _Run:
         # Behind every batch that writes what this one touches, or reads what it writes.
         waits = [self.written_in.get(memory, -1) for memory in read | written]
         waits += [self.read_in.get(memory, -1) for memory in written]
+        # What the kernel allocates, which would be in memory for the time of the whole batch.
         new = [m for m in item.stored if m.into is None and m not in item.reuse]
         number = self._with_room(max(waits, default=-1) + 1, sum(map(self._size, new)))
         self.members[number].append(at)

@@ -201,6 +201,7 @@ class RecordingLauncher:
         for recording in sizes.recordings:
             if recording.is_for(addresses) and recording.is_free():
                 return recording
+        # Arguments that move from call to call are copied; a new recording is made for that.
         if not self._settle(sizes, addresses, args):
             return None
         if len(sizes.recordings) >= MOST_RECORDINGS:
@@ -256,10 +257,12 @@ class RecordingLauncher:
             self.failed = True
             self.report(error)
             return None
+        # An argument that is copied may be anywhere.
         fixed = [0 if at in copies else address for at, address in enumerate(addresses)]
         outputs = [_output(value) for value in result]
         del result
         recording = RecordedLaunch(replay, fixed, copies, outputs, [])
+        # Counted while only the recording itself refers to the results.
         recording.idle = recording.references()
         sizes.recordings.append(recording)
         return recording

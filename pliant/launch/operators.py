@@ -54,6 +54,7 @@ def operator_call(extern: ExternOperator) -> OperatorCall:
         args = tuple(map(_argument, (*extern.args, *extern.kwargs.values())))
         return OperatorCall(extern.node.name, "", args, extern.func or extern.node.func)
     schema = extern.node.func._schema
+    # The launcher calls operators by their schema, without keywords.
     ordered: list[Any] = []
     python = None  # only Python's way of calling makes tensors of numbers
     for place, argument in enumerate(schema.arguments):

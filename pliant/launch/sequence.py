@@ -89,6 +89,7 @@ def sequence(
     lasting = {out[1] for out in outputs if out[0] == "slot"}
     lasting.update(function.writes if frees_inputs else range(inputs))
     symbols = {symbol: sources[place] for symbol, place in numbers.items()}
+    # What small sizes would change: the strides that the program gives its results.
     strides = [_strides(writer, item, out) for item, out in zip(lowered.outputs, outputs)]
     layout = OutputLayout(symbols, strides)
     if watcher is not None and any(layout_strides is not None for layout_strides in strides):
@@ -110,6 +111,7 @@ def sequence(
 def _versions(items: Sequence[Any], outputs: Sequence[Step]) -> list[Step]:
     """Steps that give results in new memory the versions that eager PyTorch's would have, which
     count the program's writes. Views of the same memory share one counter."""
+    # The first result in each memory stands for all of them.
     slots: dict[Any, Step] = {}
     for item, output in zip(items, outputs, strict=True):
         if isinstance(item, tuple):

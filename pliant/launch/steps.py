@@ -82,6 +82,8 @@ class StepWriter:
             number = self.values[key] = self.value(self.numbers[key])
         if number is None:
             read = {held_as(s): s for s in expr.symbols}
+            # A chain of operations on floats is a step for each, which the launcher computes
+            # without Python.
             parts = arithmetic_parts(expr, self.values)
             for part in parts[:-1]:
                 self.value(part)
@@ -132,6 +134,7 @@ class StepWriter:
             return list(steps)
         if tuple(steps) == contiguous(sizes):  # the same where no size is 0
             return list(contiguous([maximum(size, 1) for size in sizes]))
+        # A choice at run time, between the strides of a tensor with elements and of one without.
         empty = [_with_ones(step, self.strides) for step in steps]
         return [
             step if step is if_empty else if_else(eq(count, 0), if_empty, step)
@@ -144,6 +147,7 @@ class StepWriter:
         been returned as one tensor is viewed for another. `inner`: for an operator that returns
         new tensors."""
         base, first = self.slots[view.of], self.first.get(view.of, view.of)
+        # A view of all of the memory, as it was made, is that tensor itself.
         is_same = (view.sizes, view.strides) == (first.sizes, first.strides)
         is_same = is_same and view.offset.value == 0 and view.dtype is first.type.dtype
         is_same = is_same and not view.written

@@ -82,6 +82,7 @@ class KernelBody(Builder):
     def _make(self, value: LoopValue) -> LoopValue:
         """Add the value to the outermost loop that has all its operands (code motion). The order in
         a loop stays right, as a value is appended after its operands."""
+        # Number of the open loop list that the value goes to: 0 is outside of all loops.
         innermost = len(self._open) - 1
         if value.op in REDUCTIONS:
             depth, self._depths[value] = innermost, self.floor  # used after the loop
@@ -132,6 +133,7 @@ class KernelBody(Builder):
 
     @contextmanager
     def loop(self, extent: Expr | int, kind: LoopKind = LoopKind.PARALLEL) -> Iterator[Expr]:
+        # What is computed in the loop is known only as long as the loop is open.
         self._known.append({})
         with super().loop(extent, kind) as var:
             depth = self._depths[var] = len(self._open) - 1

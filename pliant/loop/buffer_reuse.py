@@ -94,6 +94,7 @@ def _count(definition: Definition) -> Expr:
 def is_dense(definition: Definition) -> bool:
     """Whether the elements fill their memory exactly: no gaps, no overlap, in any order of
     dimensions."""
+    # The stride of a dimension of size 1 doesn't matter.
     left = [(n, s) for n, s in zip(definition.sizes, definition.strides) if n is not ONE]
     step = ONE
     while left:

@@ -40,6 +40,7 @@ class _Plan:
 
     def visit(self, loop: Loop) -> None:
         """Join loops of a nest from the inside, and those of the nests in its body."""
+        # Loops that stand directly inside one another, with nothing beside them.
         nest = [loop]
         while len(nest[-1].body) == 1 and isinstance(nest[-1].body[0], Loop):
             nest.append(nest[-1].body[0])

@@ -43,6 +43,7 @@ class _Order:
         self.size = size
         self.kept = kept
         self.readers: dict[Definition, set[Item]] = {}
+        # Memory that is freed after its last reader: nothing else refers to it.
         fresh = set(donated)
         for item in plan:
             for definition in read_by(item):

@@ -533,6 +533,7 @@ def _in_one_loop(group: FusionGroup, scan: Definition) -> bool:
     assert isinstance(scan.body, Scanned)
     if sized(scan.sizes[scan.body.dim + 1 :]) or scan.device != "cpu":
         return True  # other dimensions run over lanes, or all elements do
+    # All elements that are computed in the loop of the scan run one by one with it.
     shared = [m for m in group.members if last[m] == phase and group.level(m) == "column"]
     return sum([group.reads[m].cost for m in shared if m is not scan]) <= SERIAL_COST
 
@@ -543,6 +544,8 @@ def overwrites_last(group: FusionGroup, new: Definition, memory: Definition) -> 
     last = last_uses(group)
     for member in group.members:
         for of, place in group.reads[member].places:
+            # Another place is another iteration, which may run after this one; a later loop runs
+            # after it.
             late = place is not own_place(new) or last[member] > last[new]
             if owner(of) is memory and of is not new and late:
                 return False
@@ -569,6 +572,7 @@ def phases_of(group: FusionGroup) -> dict[Definition, int]:
     loop: dict[Definition, int] = {}
     ready: dict[Definition, int] = {}  # the first loop that can use it
     for member in group.members:
+        # Members are in topological order: what this one reads of them has been given its loop.
         needs = [ready[of] for of, _ in group.reads[member].places if of in ready]
         loop[member] = max(needs, default=0)
         ready[member] = loop[member] + (1 if group.level(member) == "reduction" else 0)

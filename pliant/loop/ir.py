@@ -369,6 +369,7 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
     """A key that is equal for kernels that differ in nothing but their names, as those of equal
     layers of a network do. Code is generated once for each key. Values are numbered in order, since
     they are compared by identity otherwise."""
+    # Buffers and values by number, as their identity differs from kernel to kernel.
     buffers = {b: at for at, b in enumerate((*kernel.buffers, *kernel.own))}
     numbers: dict[LoopValue, int] = {}
     parts: list[Any] = [len(kernel.buffers), kernel.sizes, kernel.signed]

@@ -107,6 +107,7 @@ class _Writer:
         group = self.group
         (first, *_) = group.members
         if isinstance(first.body, Scattered):
+            # A trial body, which is thrown away: to see what an update is made of.
             probe = KernelBody("probe", self._access(), self._element, self.reuse)
             if at_once and in_any_order(probe, first, first.body):
                 scatter_at_once(self.body, first, first.body)
@@ -154,6 +155,7 @@ class _Writer:
                     self._row(member)
             reductions = [m for m in members if group.level(m) == "reduction"]
             columns = [m for m in self.computed if group.level(m) == "column"]
+            # An element is stored in the last loop that computes it; earlier ones only read it.
             columns = [m for m in columns if last_use[m] == phase]
             # A scan runs one element after the other, so reductions get a loop of their own.
             if reductions and any(m in group.scans for m in members):

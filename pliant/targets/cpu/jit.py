@@ -66,6 +66,7 @@ class KernelCompiler:
             llvm.initialize_all_asmprinters()
         known_features = features if features is not None else dict(llvm.get_host_cpu_features())
         self.cpu = cpu or llvm.get_host_cpu_name()
+        # In a fixed order, as this is part of the keys of kernels.
         self.features = ",".join(
             [("+" if on else "-") + name for name, on in sorted(known_features.items())]
         )
@@ -157,6 +158,8 @@ class KernelCompiler:
             self._count += 1
             if self._count % LINKED == 0:
                 self._jit = _linker(self._machine)
+            # Functions that the code calls: those of the C library in this process, and Sleef's,
+            # whose addresses are looked up.
             builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
             for name, address in needed_by(object_code):
                 builder.import_symbol(name, address)

@@ -148,6 +148,7 @@ class KernelCache:
         process has seen the part grow, or once in a while. A process that doesn't know a part takes
         it for nearly full, and how likely it is to look grows with what it adds. So all processes
         together look once for each `SLACK` of a part, however many files there are."""
+        # Each part has its own share, so that making room looks at a sixteenth of the files.
         share = self.limit // len(PARTS)
         slack = int(share * SLACK)
         with _SIZES_LOCK:
@@ -157,6 +158,7 @@ class KernelCache:
         chosen = last_size is None and int(key[1:9], 16) * slack < added << 32
         if total <= share and not chosen:
             return
+        # Least recently used first.
         entries = sorted(_entries(part), key=lambda entry: entry.used)
         total = sum(entry.size for entry in entries)
         if total > share - slack:
@@ -245,6 +247,7 @@ def _warn_once(message: str) -> None:
 
 def _make_private(folder: Path) -> None:
     """Make a directory, and those above it that are not there, for this user alone."""
+    # From the folder up to the first one that exists.
     missing = []
     while not folder.exists():
         missing.append(folder)
@@ -255,6 +258,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
+    # In the same directory, so that moving it is atomic.
     handle, temporary = tempfile.mkstemp(prefix="new-", dir=path.parent)
     try:
         with open(handle, "wb") as file:

@@ -421,6 +421,7 @@ class Writer:
         if value.type is Type.BF16 and arg.type is Type.F32:
             self.regs[value] = self.halves.rounded(self.code, arg, self.regs[arg])
             return
+        # A bfloat16 cast back to float: if rounding changed nothing, the float is there already.
         unrounded = self.halves.before_rounding(arg)
         if unrounded is not None and value.type is Type.F32:
             self.regs[value] = self.regs[unrounded]
@@ -444,6 +445,8 @@ def _levels(loop: Loop, lanes: int) -> tuple[int, int]:
         return CHUNK, DEPTH
     if loop.extent.value is None:
         return COLUMN, COLUMN_DEPTH
+    # The chunk is the size's root of degree `COLUMN_DEPTH`, so that all levels are about as long,
+    # as in eager PyTorch's sum of columns.
     bits = (loop.extent.value - 1).bit_length()
     return max(COLUMN, 1 << bits // COLUMN_DEPTH), COLUMN_DEPTH - 1
 
@@ -464,6 +467,8 @@ def _next_row(code: Code, extents: Sequence[Reg], place: Sequence[Reg]) -> list[
 
 def _accumulators(loop: Loop, lanes: int, plan: Mapping[Loop, int]) -> dict[LoopValue, int]:
     """The reductions over the loop, and how many lanes their states have."""
+    # A reduction in eager's order has lanes of its own in the vector loop (`_folded`); between, its
+    # state is that of the loops around.
     around, lanes = lanes, plan.get(loop, lanes)
     ordered = _ordered(loop, lanes) if loop in plan else []
     counts: dict[LoopValue, int] = {}

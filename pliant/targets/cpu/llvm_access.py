@@ -123,6 +123,8 @@ def store(writer: Writer, value: LoopValue) -> None:
 def fixed(loop: Loop) -> list[LoopValue]:
     """The statements that do the same in all iterations of a parallel loop; none if there are loops
     in it. They are written once, in front of the loop."""
+    # What differs from iteration to iteration, found in one pass: values stand after their
+    # operands.
     varying: set[object] = {loop.var}
     masks = []
     for value in loop.body:

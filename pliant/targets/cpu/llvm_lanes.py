@@ -120,6 +120,7 @@ def _worth_it(loop: Loop) -> bool:
 
 def _cost(loop: Loop) -> tuple[int, int]:
     """How many accesses in the loop would be scattered in its lanes, and how many close."""
+    # Accesses with stride 0 are uniform, and cost nothing in lanes.
     strides = [
         stride(value.index, loop.var)
         for value in values(loop.body)
@@ -152,6 +153,7 @@ def _lanes(loop: Loop, target: Machine) -> int:
     ordered = [v for v in body if in_eager_order(v)]
     if ordered and loop.kind is LoopKind.REDUCTION:
         return min([lanes_in_eager(v.type) for v in ordered])
+    # What is the same in all lanes takes no vector registers.
     differ = _differing(loop, body)
     widths = {v.type.bits // 8 for v in differ or body if v.op is not Op.IOTA}
     # Most data are floats of 32 bits. A single double among them takes two registers instead.

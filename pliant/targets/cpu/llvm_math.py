@@ -388,9 +388,11 @@ def silu(code: Code, x: Reg) -> Reg:
 def tanh(code: Code, x: Reg) -> Reg:
     size = fabs(code, x)
     if x.type == "double":
+        # tanh(x) = (e - 1) / (e + 1) for e = exp(2x), and 1 in double from 22 on.
         t = expm1(code, clamp(code, size, 0.0, 22.0) * 2.0)
         return copysign(code, t / (t + 2.0), x)
     z = x * x
+    # Near 0, one minus a fraction would cancel: an odd polynomial.
     near = code.fma(size * z, polynomial(code, z, TANH), size)
     bounded = code.select(size.compare("gt", 10.0), 10.0, size)
     far = 1.0 - 2.0 / (exp_normal(code, bounded * 2.0) + 1.0)

@@ -82,6 +82,7 @@ class BufferMemory:
     def load(self, place: ElementPlace, mask: Reg | None) -> Reg:
         """Write a load: of one place, of lanes that are close, some elements apart, or scattered.
         The result is 0 where the mask is false, and memory isn't touched there."""
+        # A uniform place with a mask that differs from lane to lane becomes a gather.
         if mask is not None and mask.lanes > place.lanes:
             place = place.scatter(mask.lanes)
         uniform = mask is not None and mask.lanes == 1
@@ -125,6 +126,7 @@ class BufferMemory:
         if mask is None:
             code.do(text)
             return
+        # One element with a condition: a branch, since a masked store takes vectors only.
         inside, after = code.label(), code.label()
         code.do(f"br {mask}, label %{inside}, label %{after}")
         code.start(inside)
@@ -196,6 +198,7 @@ class BufferMemory:
         return f"call {result} @{name}({', '.join(args)}){self._aliasing(place.buffer)}"
 
     def _aliasing(self, buffer: Buffer) -> str:
+        # See `metadata`: three entries for each buffer, from number 2 on.
         i = self._all.index(buffer)
         return f", !alias.scope !{3 + 3 * i}, !noalias !{4 + 3 * i}"
 

@@ -55,6 +55,7 @@ def cache_rows(kernel: Kernel, hint: Hint) -> Kernel:
     the columns of a row compute; the kernel itself if there are none."""
     grid = kernel.grid
     row = grid[-1].body if grid else kernel.body
+    # Only loops of the same length go over the same columns.
     by_extent: dict[Expr, list[Loop]] = {}
     for item in row:
         if isinstance(item, Loop) and _is_plain(item) and hint(item.extent) <= LONGEST:

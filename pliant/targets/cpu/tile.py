@@ -74,6 +74,7 @@ def _blocks(outer: Loop, inner: Loop) -> list[Loop]:
     columns = Loop(column, minimum(inner.extent - second * SIDE, SIDE), LoopKind.PARALLEL, body)
     # Serial, so that they stay inside of a thread: `llvm_blocks` turns a whole block in registers.
     rows = Loop(row, minimum(outer.extent - first * SIDE, SIDE), LoopKind.SERIAL, (columns,))
+    # The last group may have fewer blocks, and the last block fewer rows and columns.
     left = ceildiv(outer.extent, SIDE) - group * MANY
     blocks = Loop(block, minimum(left, MANY), LoopKind.SERIAL, (rows,))
     return [

@@ -51,6 +51,7 @@ def blocks_for(tiling: Tiling, columns: int, whole: int = WHOLE, few: bool = Fal
     if tiling.across:
         return Blocks("", SIDE, SIDE, 4)
     if tiling.shared_work >= MUCH_SHARED and not few:
+        # Several rows in a tile share the values that depend on columns alone.
         size = min(size, ELEMENTS // 2)
         return Blocks("", max(ELEMENTS // size, SHARING), size, 4)
     size = min(size, ELEMENTS)

@@ -90,6 +90,7 @@ class IndexText:
         return writer(self, node, wide)
 
     def _sum(self, node: Expr, wide: bool) -> Text:
+        # All terms that are the same in the whole tile become one argument.
         own = {part: times for part, times in node.terms if self._varies(part)}
         uniform = from_terms({p: t for p, t in node.terms if p not in own}, node.const)
         parts = [self._term(part, times, wide) for part, times in own.items()]

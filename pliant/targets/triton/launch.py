@@ -169,6 +169,7 @@ def choose(
     arguments = numbers[EXTENTS : EXTENTS + len(printed.arguments)]
     narrow = [number for number, a in zip(arguments, printed.arguments, strict=False) if not a.wide]
     bounds = numbers[EXTENTS + len(printed.arguments) :]
+    # No index into a tensor is larger than its memory is long.
     elements = [t.untyped_storage().nbytes() // t.element_size() for t in tensors]
     # Indices of 32 bits are faster, and right as long as nothing in the kernel exceeds them.
     limit = max([programs, outer, rows, columns, *map(abs, narrow), *bounds, *elements])

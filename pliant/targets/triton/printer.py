@@ -67,6 +67,7 @@ class PrintedKernel:
 def printed(kernel: Kernel) -> PrintedKernel:
     """The kernel as Triton source; `NotTiled` if there is none."""
     tiling, arguments = tiled(kernel), KernelArguments()
+    # Each scan has a function that combines two states, in front of the kernel.
     scans = [scan for item in tiling.body if isinstance(item, Pass) for scan in item.scans]
     combines = [
         CombinePrinter(kernel, tiling, arguments, at, scan.combine) for at, scan in enumerate(scans)
@@ -119,6 +120,7 @@ class KernelPrinter:
         """Write where the tile of a program is. Programs are numbered with the blocks of columns
         fastest, then the blocks of rows, then the outer loops."""
         tiling = self.tiling
+        # How to bind the variables of an axis, and how many programs it has, fastest first.
         steps: list[tuple[Callable[[str], None], str]] = []
         if tiling.column_loop is not None:
             steps.append((self._columns_at, self._blocks(tiling.column_loop.extent, "COLUMNS")))
@@ -129,6 +131,7 @@ class KernelPrinter:
         if steps:
             self.line("program = tl.program_id(0)")
         for number, (bind, count) in enumerate(steps):
+            # The slowest one takes what is left: a remainder would change nothing.
             last = number == len(steps) - 1
             bind("program" if last else f"(program % ({count}))")
             if not last:
@@ -374,6 +377,7 @@ class RowPrinter(KernelPrinter):
 
     def _scan(self, scan: BlockScan, names: Sequence[str]) -> None:
         shape = "[ROWS, COLUMNS]"
+        # `tl.associative_scan` wants all parts of a state as blocks of the same shape.
         blocks: list[str] = []
         for after in scan.after:
             text = self.text(after)
@@ -434,6 +438,7 @@ class WholeRows(RowPrinter):
     def _reduce(self, value: LoopValue, item: Pass) -> None:
         args = [text.text for text in self._arguments(value)]
         count = item.extent.value
+        # A mean divides by this; of no columns nothing is divided by 0.
         counted = f"tl.maximum({self._number(item.extent)}, 1)"
         if count is not None:
             counted = f"tl.full([], {max(count, 1)}, tl.int32)"

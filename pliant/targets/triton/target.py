@@ -154,6 +154,7 @@ class TritonTarget:
         kernel_text = printed(kernel)
         tiling = kernel_text.tiling
         rows = ONE if tiling.rows is None else tiling.rows.extent
+        # The launcher computes the grid from these, and chooses the tile.
         extents = (
             product_of([loop.extent for loop in tiling.outer]),
             rows,

@@ -115,6 +115,7 @@ def _second_axis(grid: tuple[Loop, ...]) -> tuple[int | None, bool]:
 def _row_kernel(grid: tuple[Loop, ...], body: tuple[Statement, ...]) -> Tiling:
     rows = grid[-1] if grid else Loop(ONLY_ROW, ONE, LoopKind.PARALLEL, ())
     items = tuple([_pass(item) if isinstance(item, Loop) else item for item in body])
+    # A tile has one number of columns, so all passes have to agree on it.
     extents = {item.extent for item in items if isinstance(item, Pass)}
     if len(extents) != 1:
         raise NotTiled("loops over rows of several lengths")
