@@ -31,8 +31,8 @@ FLOATS: Final = frozenset({Type.F16, Type.BF16, Type.F32, Type.F64})
 NUMBERS: Final = INTS | FLOATS
 BITS: Final = INTS | {Type.BOOL}
 COMPUTABLE: Final = NUMBERS | {Type.BOOL}
-"""The types for which eager PyTorch has most operators. What an operator is called with for a type
-that isn't its own is left to PyTorch, which raises."""
+"""The types for which eager PyTorch has most operators. A call with a type that an operator doesn't
+have is left to PyTorch, which raises."""
 
 
 class Promotion(Enum):
@@ -45,8 +45,10 @@ class Promotion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """A rule: `compute(body, *values)`, all values of one type, or of f32 for halves. The result is
-    cast to what the call returns."""
+    """A lowering rule for a pointwise operator: `compute(body, *values)` gives an element, from
+    values that are all of one type of `on` (of f32, for halves), chosen by `promotion`. The result
+    is cast to what the call returns. `steps`: half types for which eager PyTorch rounds after each
+    operation of `compute`."""
 
     compute: Combine
     on: frozenset[Type] = NUMBERS
@@ -93,7 +95,8 @@ def elementwise(
     rounded: bool = False,
     wide: bool = False,
 ) -> IndexedTensor:
-    """The operator on these arguments; see `Pointwise` for what is said of it."""
+    """The result of a pointwise operator. `args` decide the type, `options` don't; the other
+    parameters are those of `Pointwise`."""
     common = working_type(low, args, promotion)
     if common not in on:
         raise NotLowered(f"of {common}")
@@ -120,7 +123,7 @@ def elementwise(
 
 
 def is_number(x: IndexedTensor | Number) -> bool:
-    """Whether it is one number for all elements, of whatever rank."""
+    """Whether an argument is one number for all elements: a number, or a tensor of one element."""
     return not isinstance(x, IndexedTensor) or all(size is ONE for size in x.sizes)
 
 
@@ -141,6 +144,7 @@ def common_dtype(args: Sequence[IndexedTensor | Number], default: torch.dtype) -
     """What the arguments promote to: `torch.result_type` of any number of them. Tensors with
     dimensions come first, then those without, then numbers; a later group counts only if it is of
     a higher category (bool, integer, float) than all before."""
+    # Tensors with dimensions, tensors without, numbers.
     ranked: tuple[list[torch.dtype], list[torch.dtype], list[torch.dtype]] = ([], [], [])
     for arg in args:
         if isinstance(arg, IndexedTensor):
@@ -169,7 +173,8 @@ def _dtype_of_number(x: Number, default: torch.dtype) -> torch.dtype:
 
 
 def check_fits(x: Number, t: Type) -> None:
-    """Some numbers are converted so that what doesn't fit is an error: PyTorch raises it."""
+    """Give up on a number that is out of the range of a type: PyTorch raises an error for it. What
+    isn't known yet is taken to fit."""
     value = x.value if isinstance(x, Expr | FloatExpr) else x
     if value is None or isinstance(value, bool | Cond) or t is Type.BOOL:
         return
@@ -183,8 +188,8 @@ def check_fits(x: Number, t: Type) -> None:
 
 
 def check_always_fits(x: Number, t: Type) -> None:
-    """The same of a number that may be another one in the next call: where the range is narrow,
-    PyTorch looks at each."""
+    """The same, but also give up on a symbolic number if the range of the type is narrow: PyTorch
+    tests the number of each call."""
     check_fits(x, t)
     unknown = isinstance(x, Expr | FloatExpr) and x.value is None
     narrow = t is Type.F16 or (t in INTEGER and not (isinstance(x, Expr) and t is Type.I64))

@@ -23,7 +23,7 @@ Rule = Callable[..., Any]
 
 
 def gradient(name: str) -> Callable[[Rule], Rule]:
-    """Enter what to run in place of a backward operator."""
+    """Register a function as the decomposition of a backward operator."""
 
     def enter(rule: Rule) -> Rule:
         register(name, decomposition=rule)
@@ -33,7 +33,7 @@ def gradient(name: str) -> Callable[[Rule], Rule]:
 
 
 def in_floats(rule: Rule) -> Rule:
-    """Computed in float32 and rounded once, where tensors are halves."""
+    """The rule, computed in float32 and rounded once if the gradient is of halves."""
 
     @wraps(rule)
     def compute(grad: Any, *args: Any, **kwargs: Any) -> Any:
@@ -181,6 +181,7 @@ def dropout(grad: Any, mask: Any, scale: Any) -> Any:
 @gradient("aten._softmax_backward_data.default")
 def softmax(grad: Any, y: Any, dim: int, dtype: torch.dtype) -> Any:
     grad, y = _widened(grad, y)
+    # Of softmax, the gradient is y * (grad - sum(grad * y)).
     product = grad * y
     # Those kernels lay out what they return plainly, whatever they are given.
     return (product - y * product.sum(dim, keepdim=True)).to(dtype).contiguous()
@@ -202,6 +203,7 @@ def layer_norm(
 ) -> Any:
     dtype = x.dtype
     grad, x, mean, rstd, wide = _widened(grad, x, mean, rstd, weight)
+    # The dimensions that are normalized over, and those of the batch.
     inner = list(range(x.dim() - len(shape), x.dim()))
     outer = list(range(x.dim() - len(shape)))
     count = math.prod(shape)
@@ -211,6 +213,8 @@ def layer_norm(
     if mask[0]:
         total = scaled.sum(inner, keepdim=True) / count
         along = (scaled * normal).sum(inner, keepdim=True) / count
+        # The gradient of (x - mean) * rstd, in which mean and rstd depend on x, too: the mean of
+        # the gradient is taken off, and its share along the normalized x.
         for_x = ((scaled - total - normal * along) * rstd).to(dtype)
     if mask[1] and weight is not None:
         for_weight = (_summed(grad * normal, outer)).to(weight.dtype)

@@ -65,6 +65,8 @@ def looked_up(
     low: Lowering, b: LoopBody, x: IndexedTensor, at: Sequence[Expr | LoopValue], wraps: bool
 ) -> LoopValue:
     """The element of x at an index whose parts are expressions, or values from index tensors."""
+    # The parts that come from index tensors are tested; all tests together are the mask of the
+    # load.
     places: list[Expr] = []
     conditions: list[LoopValue] = []
     for item, size in zip(at, x.sizes, strict=True):
@@ -314,6 +316,7 @@ def select_scatter(
     place = _wrapped(as_index(index), x.sizes[dim])
 
     def at(b: LoopBody, at: Index) -> LoopValue:
+        # One comparison for each element of x: cheap enough to fuse, unlike a copy and a write.
         selected = compared(b, Op.EQ, at[dim], place)
         new = (*at[:dim], *at[dim + 1 :])
         return read_where(b, source, new, selected, lambda: x.at(b, at))
@@ -337,6 +340,8 @@ def slice_scatter(
     stop = size if end is None else _bounded(low, as_index(end), size)
 
     def at(b: LoopBody, place: Index) -> LoopValue:
+        # Which element of the slice this is, if it is one: from `first` on, below `stop`, and a
+        # multiple of the step away.
         i = place[dim] - first
         conditions = [] if first is ZERO else [compared(b, Op.GE, i, 0)]
         conditions += [] if stop is size else [compared(b, Op.LT, place[dim], stop)]

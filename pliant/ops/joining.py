@@ -51,7 +51,7 @@ from pliant.sym.cond import and_, ge, le, lt
 from pliant.sym.expr import ONE, ZERO, Expr, absolute, if_else, maximum, minimum
 
 MOST_PIECES: Final = 8
-"""Each element of the result asks for each piece whether it is in it."""
+"""How many pieces `cat` may have: each element of the result is tested against each of them."""
 
 # --------------------------------------------------------------------------------------------------
 # Put together
@@ -62,6 +62,7 @@ def _cat_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -
     values = shapes.operands(tensors)
     first = tensors[0]
     rank = first.dim()
+    # Whatever is unusual is left to PyTorch's meta kernel.
     if values is None or values[1] or not rank or not -rank <= dim < rank:
         return None
     dim %= rank
@@ -70,6 +71,7 @@ def _cat_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -
         return None
     total = sum(t.size(dim) for t in tensors)
     sizes = [total if d == dim else s for d, s in enumerate(first.size())]
+    # Only if all pieces are channels-last is the result.
     channels_last = [is_like_channels_last(t) for t in tensors]
     strides = (channels_last_strides if all(channels_last) else contiguous_strides)(sizes)
     return new(sizes, strides, promoted(tensors, ()), device)
@@ -108,18 +110,21 @@ def stack(low: Lowering, tensors: Sequence[IndexedTensor], dim: int = 0) -> Inde
 def _one_after_the_other(
     low: Lowering, tensors: Sequence[IndexedTensor], dim: int, keeps: bool
 ) -> IndexedTensor:
-    """The pieces along a dimension, which they have themselves if `keeps`; else each takes 1."""
+    """The tensors one after the other along `dim`. If `keeps`, they have that dimension (`cat`),
+    else each is one element of it (`stack`). A chain of choices: the first piece that the index is
+    in."""
     if not 0 < len(tensors) <= MOST_PIECES:
         raise NotLowered(f"{len(tensors)} pieces")
     t = low.result.type
     # `cat` promotes its arguments to one dtype.
     pieces = [low.cast(x, t) for x in tensors]
+    # Where each piece begins along the dimension: sums of the sizes before it.
     starts = [ZERO]
     for x in tensors:
         starts.append(starts[-1] + (x.sizes[dim] if keeps else ONE))
 
     def piece(b: LoopBody, place: Index, k: int) -> LoopValue:
-        """The element, if it is not in a piece before the k-th."""
+        """The element at a place that is in the k-th piece or a later one."""
         i = place[dim]
         index_in_piece = (i - starts[k],) if keeps else ()
         index = (*place[:dim], *index_in_piece, *place[dim + 1 :])
@@ -140,6 +145,7 @@ def _one_after_the_other(
 
 
 def _sides(pad: Sequence[Number], rank: int) -> list[tuple[Expr, Expr]]:
+    # `pad` begins with the last dimension; the pairs are returned in the order of dimensions.
     numbers = [as_index(n) for n in pad]
     pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
     return [(ZERO, ZERO)] * (rank - len(pairs)) + pairs[::-1]
@@ -148,7 +154,8 @@ def _sides(pad: Sequence[Number], rank: int) -> list[tuple[Expr, Expr]]:
 def _constant_pad_shape(
     op: Overload, args: Args, kwargs: Kwargs, device: torch.device
 ) -> Recipe | None:
-    """Pads of 0 or less cut pieces off, and if all do that, the rest is copied as it lies."""
+    """The shape rule of `constant_pad_nd`. Negative pads cut pieces off; if none is positive, the
+    result has the layout of what is left."""
     t, pads = args[:2]
     if kwargs or len(pads) % 2 or len(pads) > 2 * t.dim() or t.is_conj() or t.is_neg():
         return None
@@ -184,6 +191,7 @@ def constant_pad(
     value = fitting(value, t)
 
     def at(b: LoopBody, place: Index) -> LoopValue:
+        # The element of x, and whether there is one: no condition where nothing is added.
         index, conditions = [], []
         for i, (before, after), size in zip(place, sides, x.sizes, strict=True):
             index.append(i - before)
@@ -201,7 +209,8 @@ Edge = Callable[[Expr, Expr], Expr]
 
 
 def _padded(low: Lowering, x: IndexedTensor, pad: Sequence[Number], edge: Edge) -> IndexedTensor:
-    """`edge(i, size)` is the index that stands for i, which may be outside."""
+    """x padded with its own elements: `edge(i, size)` is the index of the element that is repeated
+    at i, which may be outside of the dimension."""
     sides = _sides(pad, len(x.sizes))
     if sides and any(side is not ZERO for side in sides[-1]):
         require_gain_over_copy(low, x)
@@ -211,6 +220,7 @@ def _padded(low: Lowering, x: IndexedTensor, pad: Sequence[Number], edge: Edge) 
     def at(b: LoopBody, place: Index) -> LoopValue:
         index = []
         for i, (before, after), size in zip(place, sides, x.sizes, strict=True):
+            # Dimensions without padding keep their index, which a kernel can read in order.
             plain = before is ZERO and after is ZERO
             index.append(i if plain else edge(i - before, size))
         return x.at(b, tuple(index))
@@ -219,11 +229,14 @@ def _padded(low: Lowering, x: IndexedTensor, pad: Sequence[Number], edge: Edge) 
 
 
 def _wide_enough(low: Lowering, x: IndexedTensor, pad: Sequence[Number], more: int) -> None:
-    """Each padded dimension has at least 1 element, and `more` than it is extended by if that is
-    not None: nothing may be read outside."""
+    """Give up unless it is known that each padded dimension has an element, and at least `more`
+    elements more than it is extended by on either side, if that isn't negative: so nothing is read
+    outside."""
     for (before, after), size in zip(_sides(pad, len(x.sizes)), x.sizes, strict=True):
         if before is ZERO and after is ZERO:
             continue
+        # Sizes that aren't known to be large enough are left to PyTorch, which raises if they
+        # aren't.
         needs = [ge(size, 1)]
         if more >= 0:
             needs += [le(before + more, size), le(after + more, size)]
@@ -232,7 +245,8 @@ def _wide_enough(low: Lowering, x: IndexedTensor, pad: Sequence[Number], more: i
 
 
 def _pad_shape(rank: int, *, mirrored: bool) -> ShapeRule:
-    """By pixels of the image itself. Mirrored ones have to be there, beside the border itself."""
+    """The shape rule of padding with the image's own pixels, in the last `rank` dimensions. If they
+    are `mirrored`, there have to be as many, without the border itself."""
 
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         t, pads = args
@@ -315,6 +329,7 @@ def rot90(
 ) -> IndexedTensor:
     first, second = [normal_dim(d, len(x.sizes)) for d in dims]
     m, n = x.sizes[first] - 1, x.sizes[second] - 1
+    # By quarter turns: which element of x comes to (i, j).
     turns: list[Callable[[Expr, Expr], tuple[Expr, Expr]]] = [
         lambda i, j: (i, j),
         lambda i, j: (j, n - i),
@@ -360,6 +375,7 @@ def roll(
     for d, shift in zip(dims, amounts, strict=True):
         d = normal_dim(d, len(x.sizes))
         by[d] = by.get(d, ZERO) + shift
+    # Shifts by whole rounds, or backwards, become those by less than a round forwards.
     by = {d: shift % divisor(x.sizes[d]) for d, shift in by.items()}
     last = len(x.sizes) - 1
 
@@ -367,6 +383,7 @@ def roll(
         index = list(place)
         for d, shift in by.items():
             back = index[d] - shift
+            # Outer dimensions wrap in the index; the last one below, by two reads.
             index[d] = back if d == last else back + if_else(lt(back, 0), x.sizes[d], 0)
         if last not in by:
             return x.at(b, tuple(index))
@@ -392,6 +409,7 @@ def roll(
 @lowers("aten.repeat.default", "aten.tile.default")
 def repeat(low: Lowering, x: IndexedTensor, repeats: Sequence[Number]) -> IndexedTensor:
     rank = max(len(repeats), len(x.sizes))
+    # Repeats are aligned to the last dimension, as in broadcasting.
     times = [ONE] * (rank - len(repeats)) + [as_index(n) for n in repeats]
     first = rank - len(x.sizes)
     unrepeated = [is_one(low, n) for n in times[first:]]
@@ -444,6 +462,7 @@ def _triangle(op: Op) -> Callable[..., IndexedTensor]:
         k = as_index(diagonal)
 
         def at(b: LoopBody, place: Index) -> LoopValue:
+            # Column minus row is 0 on the diagonal, and `k` on the one that bounds the triangle.
             inside = compared(b, op, place[-1] - place[-2], k)
             return b(Op.SELECT, inside, x.at(b, place), zero(b, x.type))
 
@@ -565,6 +584,8 @@ def channel_shuffle(low: Lowering, x: IndexedTensor, groups: Number) -> IndexedT
 
     def at(b: LoopBody, place: Index) -> LoopValue:
         batch, c, *rest = place
+        # Channel c of the result is that of group c % groups, the (c // groups)-th in it: a
+        # transposition of groups and what is in them.
         per_group = x.sizes[1] // count
         return x.at(b, (batch, c % count * per_group + c // count, *rest))
 

@@ -1,7 +1,8 @@
 """Losses: of distances, and the negative log-likelihood of the class that is right.
 
 The one idea: of what is chosen by a target, an element is read where the target says and nowhere
-else. So of log_softmax only the elements that count are ever computed.
+else. So `cross_entropy`, which is `nll_loss(log_softmax(x), target)`, computes one element of each
+row of log_softmax.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ COST: Final = 8
 def _of_distances(
     low: Lowering, x: IndexedTensor, y: IndexedTensor, reduction: int, loss: Combine
 ) -> IndexedTensor:
-    """The loss of each distance, their sum or their mean."""
+    """A loss of x - y, by `loss(body, distance)`: of each element, or their sum or mean."""
     type = low.result.type
     if type not in FLOAT:  # eager rounds halves several times
         raise NotLowered(f"a loss of {type}")
@@ -64,7 +65,7 @@ def _of_distances(
 
 
 def _summed_up(low: Lowering, losses: IndexedTensor, reduction: int) -> IndexedTensor:
-    """The sum or the mean."""
+    """The sum or the mean of all losses, as `reduction` says."""
     type = losses.type
     dims = low.dims(losses, None)
     elements = count(losses, dims)
@@ -187,6 +188,7 @@ def nll_loss_forward(
     result = low.results[0].type
     alone = len(x.sizes) == 1
     if alone:
+        # A row of scores with one target, as a batch of one row.
         if any(low.simplify(size) is not ONE for size in target.sizes):
             raise NotLowered("a row with several targets, or none")
         x, target = unsqueezed(x, (ONE, *x.sizes)), unsqueezed(target, (ONE,))

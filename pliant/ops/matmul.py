@@ -129,6 +129,7 @@ def symbolic_matmul(input: Tensor, other: Tensor) -> Any:
         return NotImplemented
     need(input.size(-1) == other.size(-2))
     count = math.prod(batch)
+    # All batch dimensions as one, for `bmm`: a view if the operand is contiguous, else a copy.
     left = _as_dense(input.expand(*batch, -1, -1), count, input.size(-2), input.size(-1))
     right = _as_dense(other.expand(*batch, -1, -1), count, other.size(-2), other.size(-1))
     return _no_view(torch.bmm(left, right), (*batch, input.size(-2), other.size(-1)))
@@ -198,6 +199,7 @@ def _einsum(equation: Any, *operands: Any) -> Any:
     if parsed is None:
         return NotImplemented
     names, out = parsed
+    # The size of each letter, which all operands have to agree on.
     sizes: dict[str, Any] = {}
     for letters, t in zip(names, operands, strict=True):
         for letter, size in zip(letters, t.size(), strict=True):
@@ -253,6 +255,8 @@ def _einsum_two(
     a, left = _summed_but_for(a, left, out, right)
     b, right = _summed_but_for(b, right, out, left)
     swaps = set(left) == set(names[0]) and set(right) == set(names[1])
+    # The letters are in four groups: in both operands and the result (batch), in one operand and
+    # the result (rows, columns), or in both operands alone (summed).
     batch = [c for c in out if c in left and c in right]
     only_left = [c for c in out if c in left and c not in right]
     only_right = [c for c in out if c in right and c not in left]

@@ -104,6 +104,7 @@ def _layer_norm_shape(
 ) -> Recipe | None:
     t, shape, weight, bias = args[:4]
     inner = len(shape)
+    # Everything else is left to the meta kernel: other dtypes, and what PyTorch refuses.
     fits = list(t.shape[t.dim() - inner :]) == list(shape) and t.dtype is torch.float32 and inner
     params = [p for p in (weight, bias) if p is not None]
     if not fits or any(p.dtype is not t.dtype or list(p.shape) != list(shape) for p in params):
@@ -179,6 +180,7 @@ def _of_group(
 
     def at(b: LoopBody, index: Index) -> LoopValue:
         channel = index[1]
+        # No division in the two cases that need none: one group, or one for each channel.
         group = ZERO if alone else channel if per_group is ONE else floordiv(channel, per_group)
         return x.at(b, (index[0], group))
 
@@ -316,6 +318,7 @@ def _rms_norm(
         raise NotLowered(f"a normalisation of {x.type}")
     small = torch.finfo(x.type.dtype).eps if eps is None else eps
     dims = range(len(x.sizes) - len(normalized_shape), len(x.sizes))
+    # The mean isn't subtracted, so one reduction is enough.
     squares = low.map(lambda b, v: b(Op.MUL, v, v), x.type, x)
     then = _inverse_deviation(count(x, dims), small, x.type)
     inverse = with_ones(low.reduce(Op.SUM, squares, dims, False, then), x.sizes, dims)
@@ -365,6 +368,8 @@ def _by_channel(
         inverse = b(Op.DIV, b.constant(1.0, working), root)
         return b(Op.MUL, inverse, *more) if more else inverse
 
+    # (x - mean) / sqrt(var + eps) * weight + bias, with all that depends on the channel alone in
+    # two numbers, which are stored: an element takes one multiplication and one addition.
     scale = low.realize(low.map(scaled, working, inside, *ones))
 
     def shifted(b: LoopBody, center: LoopValue, factor: LoopValue, *more: LoopValue) -> LoopValue:
@@ -653,6 +658,7 @@ def _batch_norm_in_training(
     _require_one_per_channel(low, x, weight, bias)
     center, squares = moments(low, low.cast(x, Type.F64), dims)
     deviation = _inverse_deviation(count(x, dims), eps, x.type)
+    # Stored, since each element of a channel reads them.
     inverse = low.realize(low.map(deviation, x.type, squares))
     center = low.realize(low.cast(center, x.type))
     rank = len(x.sizes)

@@ -215,6 +215,7 @@ class Picked:
 def picked(low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | None]) -> Picked:
     if len(indices) > len(x.sizes):
         raise NotLowered("more indices than dimensions, which is an error")
+    # Trailing dimensions without an index are taken whole.
     padded = (*indices, *[None] * (len(x.sizes) - len(indices)))
     dims = [d for d, index in enumerate(padded) if index is not None]
     chosen = [index_tensor(index) for index in padded if index is not None]

@@ -273,6 +273,7 @@ class _Largest:
         t = computed_in(self.x.type)
         # The padding counts as smaller than everything.
         best = b.constant(float("-inf") if t in FLOAT else smallest(t), t)
+        # A window that has nothing but -inf in it reports its first element.
         best_place = self._first(b, index) if position else None
         for offset in _offsets(self.windows):
             inside = _inside(b, self.windows, index, offset)

@@ -39,7 +39,7 @@ from pliant.sym.cond import eq, ge
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
 
-Tap = tuple[Expr, LoopValue]
+Tap = tuple[Expr, LoopValue]  # an index of the input, and its weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ def _axes(
             raise NotLowered(f"the factor {factor}")
         if not low.known(ge(before, 1)):
             raise NotLowered("maybe nothing to resample")
+        # PyTorch ignores a factor that isn't positive, and takes that of the sizes.
         positive = float(factor) if factor is not None and factor > 0 else None
         axes.append(Axis(low.simplify(before), low.simplify(after), positive))
     return axes
@@ -87,13 +88,14 @@ Place = Callable[[LoopBody, Expr], Expr]
 
 
 def _whole_ratio(axis: Axis, exact: bool) -> Place | None:
-    """The place as an integer expression, if one size is a power of two times the other. In floats
-    it comes out the same: nothing is rounded."""
+    """The place as an expression of integers, if one size is 1, 2, 4, ... 32 times the other. With
+    floats the same comes out, as these factors are exact."""
     for shift in range(0, 6):
         k = 1 << shift
         if axis.after is axis.before * k and axis.factor in (None, float(k)):
             return lambda b, i: i // k
         if axis.before is axis.after * k and axis.factor in (None, 1.0 / k):
+            # The element in the middle of those that one stands for, instead of the first.
             middle = k // 2 if exact else 0
             return lambda b, i: i * k + middle
     return None
@@ -109,6 +111,8 @@ def _nearest_place(low: Lowering, axis: Axis, t: Type, exact: bool) -> Place:
         raise NotLowered("sizes and a factor that differ")
 
     def place(b: LoopBody, i: Expr) -> Expr:
+        # In f32, as eager PyTorch: in another precision a place might be rounded to the next
+        # element.
         scaled = b(Op.MUL, b.cast(b.iota(i), Type.F32), _ratio(b, axis, Type.F32))
         below = b.cast(b(Op.FLOOR, scaled), Type.I64)
         return b.as_index(b(Op.MINIMUM, below, b.iota(axis.before - 1)))
@@ -117,7 +121,8 @@ def _nearest_place(low: Lowering, axis: Axis, t: Type, exact: bool) -> Place:
 
 
 def _one_way(low: Lowering, axis: Axis) -> bool:
-    """Small images that stay the same or double are copied without regard to the factor."""
+    """Whether eager PyTorch surely doesn't take its special path for images whose size stays the
+    same or doubles, which ignores the factor."""
     special = [eq(axis.after, axis.before), eq(axis.after, axis.before * 2)]
     return all(low.known(cond) is False for cond in special)
 
@@ -149,18 +154,20 @@ def _source(b: LoopBody, axis: Axis, i: Expr, t: Type, align_corners: bool) -> L
     """Where the center of an element of the result is in the input."""
     position = b.cast(b.iota(i), t)
     if not align_corners:
+        # Pixels are squares here: centers are half a pixel from the borders of the image.
         half = b.constant(0.5, t)
         scaled = b(Op.MUL, _ratio(b, axis, t), b(Op.ADD, position, half))
         return b(Op.SUB, scaled, half)
     steps = [b.cast(b.iota(size - 1), t) for size in (axis.before, axis.after)]
+    # Pixels are points here: corners fall on corners. A single one is the first.
     several = compared(b, Op.GT, axis.after, 1)
     ratio = b(Op.SELECT, several, b(Op.DIV, *steps), b.constant(0.0, t))
     return b(Op.MUL, ratio, position)
 
 
 def _split(b: LoopBody, source: LoopValue, axis: Axis) -> tuple[LoopValue, LoopValue]:
-    """The element below (i64) and the way from there, between 0 and 1. Doubles are rounded to
-    float before they are rounded down, as eager does."""
+    """The element at or before a place (i64), and the way from there, between 0 and 1. Doubles are
+    cast to float before they are rounded down, as in eager PyTorch."""
     t = source.type
     below = b.cast(b(Op.FLOOR, b.cast(source, Type.F32)), Type.I64)
     below = b(Op.MINIMUM, below, b.iota(axis.before - 1))
@@ -178,6 +185,7 @@ def _linear(low: Lowering, b: LoopBody, axis: Axis, i: Expr, t: Type, corners: b
     source = b(Op.SELECT, b(Op.LT, source, zero), zero, source)
     below, way = _split(b, source, axis)
     last = b.iota(axis.before - 1)
+    # At the border the neighbour is the element itself.
     above = b(Op.MINIMUM, b(Op.ADD, below, b.constant(1, Type.I64)), last)
     if same_size is None:  # then an element is itself and its neighbour, again itself, times 0
         equal = compared(b, Op.EQ, axis.before, axis.after)
@@ -211,12 +219,14 @@ def _cubic(low: Lowering, b: LoopBody, axis: Axis, i: Expr, t: Type, corners: bo
     below, way = _split(b, _source(b, axis, i, t, corners), axis)
     one = b.constant(1.0, t)
     rest = b(Op.SUB, one, way)
+    # Keys' cubic convolution: four neighbours, at distances 1 + way, way, 1 - way and 2 - way.
     weights = [_far(b, b(Op.ADD, way, one)), _near(b, way), _near(b, rest)]
     weights.append(_far(b, b(Op.ADD, rest, one)))
     last, first = b.iota(axis.before - 1), b.constant(0, Type.I64)
     taps: list[Tap] = []
     for k, weight in enumerate(weights):
         place = b(Op.ADD, below, b.constant(k - 1, Type.I64))
+        # Beyond the border, its element is repeated.
         place = b(Op.MAXIMUM, b(Op.MINIMUM, place, last), first)
         taps.append((b.as_index(place), weight))
     return taps
@@ -237,6 +247,7 @@ def _weighted(count: int, taps: Taps, taps_per_axis: int) -> Callable[..., Index
         axes, t = _axes(low, x, count, factors), x.type
         if t not in FLOAT:
             raise NotLowered(f"interpolation in {t}")
+        # Each element of x is read by several of the result.
         source = stored(low, x, taps_per_axis**count)
 
         def value(b: LoopBody, index: Index, rest: Sequence[list[Tap]]) -> LoopValue:
@@ -252,6 +263,7 @@ def _weighted(count: int, taps: Taps, taps_per_axis: int) -> Callable[..., Index
 
         def at(b: LoopBody, index: Index) -> LoopValue:
             inner = zip(axes, index[2:], strict=True)
+            # Places and weights of each dimension once, for all combinations of them.
             each_axis = [taps(low, b, axis, i, t, align_corners) for axis, i in inner]
             return value(b, index[:2], each_axis)
 
@@ -355,13 +367,14 @@ def _scaled(size: Any, scale: Any) -> Any:
         return None
     if scale == int(scale):
         return size * int(scale)
+    # Scales of 1/2, 1/4, ... divide the size; others depend on how a product is rounded.
     part = round(1 / scale)
     is_whole = part * scale == 1 and part & (part - 1) == 0
     return size // part if is_whole else math.trunc(size * scale)
 
 
 def _upsample_result(original: Any, x: Any, size: Any, *rest: Any) -> Any:
-    """An operator that resamples, given sizes or factors: what its result looks like."""
+    """The metadata of an operator that resamples, which is given sizes or factors."""
     result = NotImplemented
     if x._has_symbolic_sizes_strides:
         result = _symbolic_interpolate(x, size, None if size is not None else rest[-1])
@@ -371,7 +384,8 @@ def _upsample_result(original: Any, x: Any, size: Any, *rest: Any) -> Any:
 def _grid_sampler_shape(
     op: Overload, args: Args, kwargs: Kwargs, device: torch.device
 ) -> Recipe | None:
-    """PyTorch has this as a long list of other operators, which takes seconds."""
+    """The shape rule of `grid_sampler_2d`. PyTorch's meta function decomposes it into a long list
+    of operators, which takes seconds."""
     t, grid = args[:2]
     usual = t.dim() == grid.dim() == 4 and t.dtype is grid.dtype and t.is_floating_point()
     if not usual or not (t.is_cpu and grid.is_cpu and is_contiguous(t)):

@@ -42,6 +42,7 @@ Group = tuple[list[int], list[Any]]  # dimensions of the tensor, and the sizes t
 def reshape(input: torch.Tensor, *shape: Any) -> Any:
     """Stands in for `torch.reshape`."""
     sizes = filled_in(input, shape[0] if len(shape) == 1 and _is_list(shape[0]) else shape)
+    # A view in any case, without a question about sizes.
     if is_contiguous(input):
         return input.view(sizes)
     groups = _groups(input, sizes)
@@ -76,7 +77,9 @@ def _is_list(value: Any) -> bool:
 
 
 def _groups(t: torch.Tensor, sizes: Sequence[Any]) -> list[Group] | None:
-    """Which dimensions become which sizes, as far as it is known; from the outermost on."""
+    """Dimensions and the sizes that they become, in the smallest groups that are known to have as
+    many elements on both sides, outermost first: (a, b, 6) to (a*b, 2, 3) has the groups (a, b) to
+    (a*b) and (6) to (2, 3). None if they can't be told."""
     groups: list[Group] = []
     dims, left = list(range(t.dim())), list(sizes)
     while dims or left:
@@ -88,9 +91,10 @@ def _groups(t: torch.Tensor, sizes: Sequence[Any]) -> list[Group] | None:
 
 
 def _next_group(t: torch.Tensor, dims: list[int], left: list[Any]) -> Group | None:
-    """Takes dimensions and sizes, one more on the side that has fewer elements, until both sides
-    have the same number."""
+    """Take dimensions and sizes off the front of both lists, always on the side that has fewer
+    elements, until both sides are known to have the same number. None if they never do."""
     group: Group = ([], [])
+    # How many elements either side has so far.
     have, want = 1, 1
     # Hints only choose the side that grows; that both sides are equal has to be known.
     while not group[0] or not group[1] or not sure(have == want):
@@ -115,17 +119,18 @@ def _falls_apart(t: torch.Tensor, groups: Sequence[Group]) -> bool:
     (m, n) to (n, m) where these are equal, and those may lie as one."""
     dims, parts = next(group for group in groups if not _merges(t, group[0]))
     starts = (_starts([t.size(d) for d in dims]), _starts(parts))
+    # Equal products, at the sizes of this call, are where the group would fall apart.
     pairs = [(a, b) for a, b in product(*starts) if None not in (hint(a), hint(b))]
     return any(a == b for a, b in pairs)
 
 
 def _starts(sizes: Sequence[Any]) -> list[Any]:
-    """How many elements the first dimensions have, for each number of these but all."""
+    """The products of the first size, the first two, and so on, without the product of all."""
     return list(accumulate(sizes[:-1], mul))
 
 
 def _merges(t: torch.Tensor, dims: list[int]) -> bool:
-    """Whether the dimensions lie in memory as one."""
+    """Whether one stride spans the dimensions, so that they can be merged without a copy."""
     if all(sure(_spans(t, *pair)) for pair in _pairs(t, dims)):
         return True
     real = [d for d in dims if not t.size(d) == 1]  # noqa: SIM201  a question: the answer is guarded
@@ -141,7 +146,7 @@ def _spans(t: torch.Tensor, outer: int, inner: int) -> Any:
 
 
 def _split(t: torch.Tensor, dims: list[int], parts: list[Any]) -> list[Any]:
-    """The strides of the sizes that dimensions lying as one become."""
+    """The strides of the sizes `parts`, which dimensions that one stride spans are split into."""
     real = [d for d in dims if not sure(t.size(d) == 1)] or dims[-1:]
     step, strides = t.stride(real[-1]), []
     for part in reversed(parts):
@@ -213,7 +218,8 @@ def _ways_to_view(t: torch.Tensor, shape: tuple[Any, ...]) -> Iterator[tuple[Any
 
 
 def filled_in(t: torch.Tensor, sizes: Sequence[Any]) -> tuple[Any, ...]:
-    """The sizes, with what stands for -1, and the certainty that the elements suffice."""
+    """The sizes, with -1 replaced by what it stands for. Requires that the number of elements stays
+    the same."""
     missing = [d for d, size in enumerate(sizes) if _is_missing(size)]
     total, product = t.numel(), 1
     for d, size in enumerate(sizes):
@@ -228,7 +234,8 @@ def filled_in(t: torch.Tensor, sizes: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _is_missing(size: Any) -> bool:
-    """Whether a size is -1. A number of the program's may be that; what is a size is not asked."""
+    """Whether a size is -1, which a number that the program computes may be. A symbol that is known
+    to be a size needs no guard."""
     if type(size) is int:
         return size == -1
     if sure(size >= 0):
@@ -240,8 +247,8 @@ def _is_missing(size: Any) -> bool:
 
 
 def _divided(total: Any, product: Any) -> Any:
-    """What -1 means. Exact division is asked for, and a quotient that is exact without being asked
-    is not asked about."""
+    """The size that -1 stands for: the number of elements divided by the other sizes. Requires that
+    the division is exact, by a guard only if that isn't known."""
     need(product != 0, "-1 can be any size, beside a size of 0")
     need(total % product == 0)
     return total // product
@@ -275,7 +282,9 @@ def is_known_equal(a: Any, b: Any) -> bool:
 
 
 def reshape_map(x: IndexedTensor, sizes: tuple[Expr, ...], *wanted: Any) -> IndexMap:
-    """Dimensions are cut into the shortest pieces that have as many elements on both sides."""
+    """The map of `reshape`: in each group of dimensions with as many elements on both sides
+    (`matched`), the index of the result is flattened and split again. Divisions are as few as
+    possible: (n, 6) seen as (n, 2, 3) is the index (i, 3*j + k)."""
     pieces = matched(x.sizes, sizes)
 
     def where(index: Index) -> Index:
@@ -298,8 +307,8 @@ def reshape_map(x: IndexedTensor, sizes: tuple[Expr, ...], *wanted: Any) -> Inde
 
 
 def matched(old: tuple[Expr, ...], new: tuple[Expr, ...]) -> list[tuple[list[int], list[int]]]:
-    """Pieces of dimensions of two shapes, in order, with equally many elements. Dimensions of size
-    1 are in none."""
+    """Groups of dimensions of two shapes, in order, with as many elements on both sides; as small
+    as possible. Dimensions of size 1 are in none."""
     a = [d for d, size in enumerate(old) if size is not ONE]
     b = [d for d, size in enumerate(new) if size is not ONE]
     pieces: list[tuple[list[int], list[int]]] = []
@@ -325,8 +334,8 @@ def _longer(
     n: Expr,
     m: Expr,
 ) -> tuple[list[int], list[int]]:
-    """One dimension more on the side that has fewer elements (or all of both, if the sizes can't be
-    compared)."""
+    """One dimension more on the side that has fewer elements, or, if these can't be compared, on
+    the side whose product has fewer symbols and factors."""
     more_left, more_right = len(left) < len(a), len(right) < len(b)
     if n.value is not None and m.value is not None:
         grow_left = n.value < m.value
@@ -342,7 +351,7 @@ def _longer(
 
 
 def reshape_inverse(rec: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
-    """The same elements in the same order: needs memory in that order."""
+    """The inverse of `reshape`: the same elements in the same order, of a contiguous copy."""
     new = rec.dispatch(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
     return rec.dispatch(aten.view.default, (new, list(parent.size())), {})
 

@@ -91,6 +91,7 @@ def scattered(
     result is of `type` (by default that of x)."""
     in_place = low.target
     if in_place is not None and (type or x.type) is x.type:
+        # Tried in place first: the definition says whether it may have to raise.
         result = updated(low, in_place, x.sizes, sizes, rows, at, combine)
         assert result.memory is not None
         if not probe(result.memory.of).faults:
@@ -124,6 +125,7 @@ def updated(
 
     each, together = tuple([sizes[d] for d in rows]), tuple([sizes[d] for d in over])
     body = Scattered(each, together, make, combine, len(inner), adds=combine is added)
+    # Memory that is a part of other memory: the definition is in that, at the offset.
     into = owner(memory.of)
     definition = low.define(shape, into.type, body, memory.strides, into, memory.offset)
     return in_memory(definition, shape, memory.strides, memory.offset)
@@ -141,6 +143,7 @@ def places_in(
     def at(b: LoopBody, place: Index) -> LoopValue:
         return b.iota(position(low, b, index.at(b, place), size, wraps)[0])
 
+    # A kernel of its own, which is run and tested before the one that writes.
     checked = low.realize(low.generate(index.sizes, Type.I64, at, index.cost + 2))
     return lambda b, place: b.as_index(checked.at(b, place))
 
@@ -367,6 +370,7 @@ def _mean(
     """The totals divided by how many elements each place got. These are counted by a scatter of
     ones, and as eager PyTorch does, in the type of the tensor."""
     t, working = x.type, computed_in(x.type)
+    # How many elements each place is the mean of: its own, if that counts, and all that went there.
     counts = _everywhere(low, x.sizes, int(include_self), working)
     counts = low.cast(_scatter(low, counts, dim, index, low.indexed(1, working), added, working), t)
 
@@ -619,6 +623,7 @@ def masked_scatter(
     sizes = low.result.sizes
     if product_of(sizes) is ONE:
         raise NotLowered("one element")  # no loop to run along
+    # The mask and x are broadcast to the result, whose elements are numbered in order.
     flags, old = _in_line(low, mask, sizes), _in_line(low, x, sizes)
     new, total, last = _with_a_last(low, source)
 
@@ -627,6 +632,7 @@ def masked_scatter(
 
     def then(b: LoopBody, state: tuple[LoopValue, ...], index: Index) -> LoopValue:
         flag = flags(b, index[0])
+        # The state counts this element already; its number is that of those before.
         number = b(Op.SUB, state[0], b.cast(flag, Type.I64))
         b.fault(b(Op.GT, state[0], b.iota(total)))
         place = b.as_index(b(Op.MINIMUM, number, b.iota(last)))

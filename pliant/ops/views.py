@@ -347,6 +347,7 @@ def _slice_layout(
     if not 0 <= dim < t.dim() or type(step) is not int or step <= 0:
         return None
     size = t.size(dim)
+    # Bounds as places between 0 and the size, in Python's sense.
     first = _bound(0 if start is None else start, size, True)
     last = _bound(size if end is None else end, size, False)
     length = _length(first, last, size)
