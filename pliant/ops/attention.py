@@ -31,7 +31,9 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """The CPU's fused kernel, or the composed one where that is not taken."""
+    """`scaled_dot_product_attention` of fakes with symbolic sizes: the operator that eager PyTorch
+    chooses on a CPU, without its questions about sizes. That is the fused kernel, or a composition
+    of products and softmax where that isn't taken."""
     tensors = (query, key, value)
     alike = len({t.dtype for t in tensors}) == 1 and query.is_floating_point()
     if not alike or not query.is_cpu or any(t.dim() < 2 for t in tensors):
@@ -40,6 +42,8 @@ def _attention(
         return NotImplemented
     fused = all(t.dim() == 4 for t in tensors) and not dropout_p
     fused = fused and (attn_mask is None or _mask_fits(attn_mask, query, key))
+    # The fused kernel takes heads of one size, and as many of keys as of queries, unless groups of
+    # heads share keys.
     heads = (1,) if not enable_gqa else ()
     fused = fused and all(
         known_same(t.size(d), query.size(d)) for t in tensors for d in (3, *heads)

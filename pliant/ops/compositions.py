@@ -69,7 +69,7 @@ def _gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: i
 
 
 def _differences(t: Tensor, dim: int, step: float, edge_order: int) -> Tensor:
-    """Between both neighbours inside; from the elements next to it at an edge."""
+    """Finite differences along a dimension: central ones inside, one-sided ones at the edges."""
     size = t.size(dim)
 
     def part(start: Any, length: Any = 1) -> Tensor:
@@ -120,7 +120,8 @@ def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) 
 
 
 def _points(steps: Any, align_corners: bool, like: dict[str, Any]) -> Tensor:
-    """From -1 to 1: the corners, or the centers of as many parts."""
+    """Points from -1 to 1: with the ends, or (not `align_corners`) the centers of as many equal
+    parts."""
     if steps <= 1:
         return torch.zeros(steps, **like)
     corners = torch.linspace(-1, 1, steps, **like)

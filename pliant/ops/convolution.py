@@ -28,20 +28,22 @@ aten = torch.ops.aten
 
 
 def _constant(t: Any) -> Any:
-    """The same with the sizes that it has now, which it has to have from here on."""
+    """A fake with the sizes of this call as constants: each symbol becomes a guard."""
     sizes, strides = ([int(n) for n in numbers] for numbers in (t.size(), t.stride()))
     return make(t._world, sizes, strides, 0, t.dtype, t.device)
 
 
 def _one_row(t: Any) -> Any:
-    """`t.unsqueeze(2)`, as conv1d does to run as conv2d."""
+    """A batch of rows as images of one row: `t.unsqueeze(2)`, as conv1d does to run as conv2d."""
     (batch, channels, width), (outer, inner, step) = t.size(), t.stride()
     sizes, strides = (batch, channels, 1, width), (outer, inner, width * step, step)
     return make(t._world, sizes, strides, 0, t.dtype, t.device)
 
 
 def _convolution_layout(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Tensor:
-    """The library that will be used decides the memory format, and PyTorch decides the library."""
+    """`result` with the strides that eager PyTorch gives it. They are those of the library that it
+    chooses, so its own selection is called; with symbolic sizes, what that comes to for the
+    libraries of a CPU is said here."""
     image, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
     symbolic = [t for t in (image, weight) if t._has_symbolic_sizes_strides]
     if symbolic:
@@ -90,6 +92,7 @@ def _convolution_shape(
         return None
     if transposed and image._has_symbolic_sizes_strides:
         return None
+    # The size of each dimension after a window of `dilation * (kernel - 1) + 1` elements.
     span = _widened if transposed else _narrowed
     spans = map(span, image.shape[2:], weight.shape[2:], *lists)
     sizes = (image.size(0), weight.size(1) * groups if transposed else weight.size(0), *spans)

@@ -40,7 +40,8 @@ from pliant.ops.lowering import Lowering, NotLowered, Number, constant, lowers
 
 
 def copied(low: Lowering, x: IndexedTensor) -> IndexedTensor:
-    """The values, of the type of the result, without the memory that they are in."""
+    """x as an expression of the result's type that is in no memory yet, so that it is stored anew
+    where it is needed."""
     target = low.result.type
     if target is Type.U64 and x.type.kind == "float":
         raise NotLowered("floats below 0 as u64")
@@ -63,15 +64,15 @@ def clone(low: Lowering, self: IndexedTensor, *, memory_format: Any = None) -> I
     "aten.type_as.default",
 )
 def to(low: Lowering, self: IndexedTensor | Number, *how: Any, **more: Any) -> IndexedTensor:
-    """The dtype is that of the result."""
+    """A conversion. The dtype is that of the result, whichever argument says it."""
     check_usual(*how, **more)
     # `vmap` converts numbers, which are tensors where it sees them.
     return copied(low, self) if isinstance(self, IndexedTensor) else filled(low, self)
 
 
 def check_usual(*how: Any, **more: Any) -> None:
-    """What is said of layouts must be what loops have anyway. (That all tensors of an operator are
-    on one device is asked for each of them.)"""
+    """Give up on arguments of a creation or conversion that loops have no use for: sparse layouts,
+    pinned memory. (Devices are tested for every operator.)"""
     for setting in (*how, *more.values()):
         if isinstance(setting, torch.layout) and setting is not torch.strided:
             raise NotLowered(f"as {setting}")
@@ -91,11 +92,12 @@ def copy(
 
 
 def filled(low: Lowering, value: IndexedTensor | Number) -> IndexedTensor:
-    """The value everywhere."""
+    """The result filled with a number, or with a tensor that is broadcast to it."""
     sizes, t = low.result.sizes, low.result.type
     if not isinstance(value, IndexedTensor):
         check_always_fits(value, t)
     scalar = low.indexed(value, t)
+    # A tensor of the result's sizes, only to broadcast the value to.
     blank = IndexedTensor(sizes, t, lambda b, index: constant(b, 0, t), 0)
     spread = low.map(lambda b, _, v: v, t, blank, scalar, cost=0)
     return IndexedTensor(sizes, t, spread.at, scalar.cost, scalar.reads)
@@ -157,8 +159,8 @@ def where(
 
 @functools.cache
 def _eager_selects(dtype: torch.dtype) -> bool:
-    """Whether eager's `where` takes the dtype: which unsigned ones it does depends on the version
-    of PyTorch."""
+    """Whether eager PyTorch has `where` for a dtype. For unsigned ones that depends on its version,
+    so it is tried."""
     probe = torch.zeros((), dtype=dtype)
     try:
         torch.where(torch.zeros((), dtype=torch.bool), probe, probe)
@@ -191,11 +193,12 @@ def masked_fill(
 
 
 def _fitting(low: Lowering, x: IndexedTensor, t: Type) -> IndexedTensor:
-    """As this type; what `check_fits` says of known numbers is found out when it runs."""
+    """The tensor as this type. A number out of its range is a fault: `check_fits` at run time."""
     if t is Type.BOOL or x.type is t or x.type is Type.BOOL or (t, x.type.kind) in _ALWAYS_FITS:
         return low.cast(x, t)
 
     def compute(b: LoopBody, value: LoopValue) -> LoopValue:
+        # Every integer up to 2**53, and every float, is exact in f64.
         wide = b.cast(value, Type.F64)
         if t in INTEGER:
             above = b(Op.GE, wide, b.constant(float(smallest(t)), Type.F64))
@@ -227,7 +230,7 @@ def _copy_in_place_shape(
 
 
 def _filled_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-    """Overwritten in place from numbers alone."""
+    """The shape rule of an operator that fills its first argument from numbers."""
     numbers_only = all(type(a) in shapes.NUMBERS for a in args[1:])
     return Same(op.written[0]) if numbers_only and is_plain(args[0]) else None
 

@@ -77,7 +77,7 @@ def _sub_scaled(b: LoopBody, x: LoopValue, y: LoopValue, alpha: LoopValue) -> Lo
 
 
 def _summed(low: Lowering, x: Any, y: Any, alpha: Number, minus: bool) -> IndexedTensor:
-    """x + alpha * y, or x - alpha * y. Bools can't be subtracted, whatever from."""
+    """x + alpha * y, or x - alpha * y if `minus`. PyTorch refuses to subtract bools."""
     if minus and any(_is_bool(arg) for arg in (x, y)):
         raise NotLowered("of bool")
     if is_one(alpha):
@@ -96,7 +96,7 @@ def _is_bool(x: IndexedTensor | Number) -> bool:
 
 
 def is_one(x: Number) -> bool:
-    """The factor 1. A factor must be of the category of the result; True is left to the check."""
+    """Whether a factor is the integer 1. (True isn't: it is left to the tests of factors.)"""
     value = x.value if isinstance(x, Expr | FloatExpr) else x
     return type(value) is int and value == 1
 
@@ -147,7 +147,7 @@ def addcdiv(
 
 
 def _lerp(b: LoopBody, start: LoopValue, end: LoopValue, weight: LoopValue) -> LoopValue:
-    """From the end that is nearer, so that both ends are exact."""
+    """start + weight * (end - start), computed from the nearer end, so that both ends are exact."""
     distance = b(Op.SUB, end, start)
     one = like(b, 1, start)
     near_start = b(Op.LT, b(Op.ABS, weight), like(b, 0.5, start))
@@ -175,7 +175,7 @@ def _trunc_div_in_steps(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
 
 
 def _floor_div_in_steps(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
-    """What FLOOR_DIV does, so that each step can be rounded."""
+    """FLOOR_DIV of floats, spelled out so that each step can be rounded to a half type."""
     zero, one = like(b, 0, x), like(b, 1, x)
     rest = b(Op.FMOD, x, y)
     quotient = b(Op.DIV, b(Op.SUB, x, rest), y)
@@ -240,7 +240,8 @@ def _best(number: Op, on_bool: Op) -> Combine:
 def _skipping_nan(
     low: Lowering, best: Combine, x: IndexedTensor, y: IndexedTensor
 ) -> IndexedTensor:
-    """Of 0.0 and -0.0, which are equal, eager takes the first; of bfloat16, the second."""
+    """`fmin` or `fmax`. Of 0.0 and -0.0, which are equal, eager PyTorch takes the first; for
+    bfloat16 the second."""
     if working_type(low, [x, y], Promotion.COMMON) is Type.BF16:
         x, y = y, x
     return elementwise(low, best, [x, y], on=COMPUTABLE)
@@ -272,6 +273,7 @@ def clamp(
             x = b(which, x, bound) if tensors else b(which, bound, x)
         return x
 
+    # The lower bound first, as PyTorch: with bounds that cross, the upper one wins.
     limits = [best for best, bound in ((Op.MAXIMUM, min), (Op.MINIMUM, max)) if bound is not None]
     bounds = [bound for bound in (min, max) if bound is not None]
     if len(bounds) == 1 and bounds[0] != bounds[0]:
@@ -310,7 +312,7 @@ def _logical(of: Op) -> Combine:
 
 
 def _on_floats(ask: Combine, otherwise: bool = False) -> Combine:
-    """A question whose answer is known for what isn't a float."""
+    """A test of floats, such as `isnan`; for other types the answer is `otherwise`."""
 
     def compute(b: LoopBody, x: LoopValue) -> LoopValue:
         return ask(b, x) if is_float(x) else b.constant(otherwise, Type.BOOL)
@@ -338,7 +340,7 @@ def _sign(b: LoopBody, x: LoopValue) -> LoopValue:
 
 
 def _rounding(of: Op) -> Combine:
-    """Integers are rounded already."""
+    """A rounding operation, which leaves integers as they are."""
     return lambda b, x: b(of, x) if is_float(x) else x
 
 
@@ -431,7 +433,8 @@ def _x_times(function: Op) -> Combine:
 
 
 def _log_add(exponential: Op, factor: float) -> Combine:
-    """The logarithm of the sum of two powers, from the larger one."""
+    """`logaddexp` to some base, from the larger argument: the power of the negative distance
+    doesn't overflow."""
 
     def compute(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
         distance = b(Op.ABS, b(Op.SUB, x, y))
@@ -665,7 +668,7 @@ register("aten.floor_divide_.Tensor", functional=torch.ops.aten.floor_divide.def
 
 
 def _divides_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """By what may be 0."""
+    """Whether a division is one of integers by what may be 0."""
     dividend, divisor = (*args, None)[:2]
     if divisor is None:
         return True

@@ -61,11 +61,12 @@ SPECIAL: Final[dict[float, Callable[[LoopBody, LoopValue], LoopValue]]] = {
 }
 
 _GENERAL: Final = frozenset({(Type.F16, 0.5), (Type.F16, -0.5)})
-"""Where eager computes the power all the same: of -inf it isn't the root."""
+"""Types and exponents for which eager PyTorch calls `pow`, which differs from the square root for
+-inf."""
 
 
 def known(x: Number) -> int | float | bool | None:
-    """The number, if it is known when the loops are made."""
+    """A number of the program, if it is the same in each call; else None."""
     value = x.value if isinstance(x, Expr | FloatExpr | Cond) else x
     return value if isinstance(value, int | float) else None
 
@@ -130,7 +131,8 @@ def pow_of_number(low: Lowering, self: Number, exponent: IndexedTensor) -> Index
 
 
 def _raises_to_symbolic_power(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Integers have no negative powers. A constant exponent is refused when it is captured."""
+    """Whether a power may raise: an integer to a symbolic power, which may be negative. (A constant
+    one is refused in the capture.)"""
     base, exponent = (*args, None)[:2]
     in_data = not hasattr(exponent, "dtype") and not isinstance(exponent, int | float | complex)
     return in_data and not is_float_argument(base)

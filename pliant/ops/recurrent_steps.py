@@ -52,7 +52,7 @@ def _rnn(activation: Callable[[Any], Any], t: Any, state: Any, *rest: Any) -> An
 
 
 def _step_by_step(step: Step, t: Any, state: Sequence[Any], *rest: Any) -> Any:
-    """As many steps as there are now: not for a length that is a symbol."""
+    """A network unrolled into its time steps. NotImplemented if the length is a symbol."""
     if type(t.size(1 if rest[-1] else 0)) is not int:
         return NotImplemented
     return _layers(partial(_steps, step), t, state, *rest)
@@ -80,7 +80,8 @@ def _layers(
     both_ways: bool,
     batch_first: bool,
 ) -> tuple[Any, ...]:
-    """All layers, one on the other."""
+    """Run all layers in all directions, each on the outputs of the one before. Returns the outputs
+    of the last, and the states of all stacked."""
     x = t.transpose(0, 1) if batch_first else t
     directions, per_direction = 2 if both_ways else 1, 4 if biases else 2
     ends: list[tuple[Any, ...]] = []
@@ -88,6 +89,7 @@ def _layers(
         outputs: list[Any] = []
         for direction in range(directions):
             at = layer * directions + direction
+            # For each layer and direction: input weights, recurrent weights, then their biases.
             own = weights[at * per_direction : (at + 1) * per_direction]
             output, end = run(x, own, [s[at] for s in state], direction == 1)
             outputs.append(output)
@@ -121,7 +123,8 @@ def _steps(
     state: Sequence[Any],
     backwards: bool,
 ) -> tuple[Any, tuple[Any, ...]]:
-    """One time step after the other. The part of the input is computed for all of them at once."""
+    """Run one layer in one direction, step by step. What the input adds to the gates is one product
+    for all steps."""
     into, recurrent, *biases = weights
     bias, recurrent_bias = biases or (None, None)
     # One large product instead of one for each step, as eager PyTorch does.
@@ -147,6 +150,7 @@ def _parts(gates: Any, count: int) -> list[Any]:
 
 def _lstm_step(gates: Any, state: Sequence[Any], hidden: Callable[[Any], Any]) -> tuple[Any, ...]:
     h, c = state
+    # Input, forget, cell and output gate, in PyTorch's order.
     into, keep, new, out = _parts(hidden(h) + gates, 4)
     cell = keep.sigmoid() * c + into.sigmoid() * new.tanh()
     return out.sigmoid() * cell.tanh(), cell
@@ -156,6 +160,7 @@ def _gru_step(gates: Any, state: Sequence[Any], hidden: Callable[[Any], Any]) ->
     (h,) = state
     reset, update, new = _parts(gates, 3)
     own_reset, own_update, own_new = _parts(hidden(h), 3)
+    # h' = (1 - z) * candidate + z * h, as one product less.
     keep = (own_update + update).sigmoid()
     candidate = (new + own_new * (own_reset + reset).sigmoid()).tanh()
     return ((h - candidate) * keep + candidate,)
