@@ -23,6 +23,8 @@ else:
 def target_of(examples: Sequence[Any]) -> Target:
     """The target for a graph with these inputs."""
     with torch._C.DisableTorchFunction():
+        # Tensors on the CPU beside those on a GPU are numbers, most of the time; that is found out
+        # later, operator by operator.
         devices = {t.device for t in examples if isinstance(t, torch.Tensor)} - {CPU.place}
     if not devices:
         return CPU

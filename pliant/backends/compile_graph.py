@@ -201,6 +201,7 @@ class CodeGenerator:
         )
         self._check(program)
         bindings = ProgramBindings(objects, handles, self.fallback)
+        # For those who measure: kernels by key, and their names in the order of launches.
         by_key: dict[str, Any] = {}
         names: dict[str, list[str]] = {}
         for _, group in sorted(kernels.groups.items()):
@@ -339,6 +340,7 @@ def _variant(compiler: GraphCompiler, args: Sequence[Any], ones: frozenset[Expr]
 
 
 def _schedule(lowered: Lowered, donated: Collection[int], hint: Hint) -> Scheduled:
+    # Results that are values come with their memory; others are views of inputs, or numbers.
     returned = [item for item in lowered.outputs if isinstance(item, tuple)]
     # The caller owns what is returned: its memory is not reused.
     returned_memory = {memory.of for _, memory in returned}

@@ -32,6 +32,7 @@ class Failures:
     def run(self, graph: Callable[..., Any], *args: Any) -> Any:
         """Run the captured graph. If it succeeds where the code failed, report the code's error; if
         it fails, too, its own error is what the program sees."""
+        # Taken out first: the graph may call compiled code again.
         error = self.errors.pop(threading.get_ident(), None)
         result = graph(*args)
         if error is not None:

@@ -80,6 +80,7 @@ def _loaded(
     target: Target,
 ) -> Callable[..., Any]:
     """Code for the graph without gradients."""
+    # Tensors of wrapper subclasses have no memory of their own, so kernels work on what is inside.
     if shapes is not None and has_wrappers(gm, example_inputs):
         return _unwrapped(unwrap(gm, shapes, example_inputs), options, target)
     code = GraphCompiler(gm, shapes, options, target).compile(example_inputs)
@@ -128,6 +129,7 @@ def _differentiable(
 ) -> Callable[..., Any]:
     """Code for both directions, or for the forward alone where nothing needs a gradient, as in the
     step of an optimizer."""
+    # A graph that calls `backward` itself needs no backward of its own.
     compiler = training.TrainingCompiler(gm, shapes, options, tell, target)
     if any(node.target is torch.autograd.backward for node in gm.graph.nodes):
         return compiler.compile_step(example_inputs)

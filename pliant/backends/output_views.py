@@ -31,6 +31,7 @@ class WithViews:
     def __call__(self, *inputs: Any) -> Any:
         results = self.step(*inputs)
         outputs = list(results[: self.outputs])
+        # Arguments of views may be symbolic, as the bound of a slice.
         values = self.symbols(inputs) if self.symbols is not None else {}
         tensors: dict[int, torch.Tensor] = {}
         detached: dict[int, torch.Tensor] = {}

@@ -93,6 +93,7 @@ def register_backend(compiler_fn: Any = None, name: str | None = None) -> Any:
             why="it can't be called",
             remedy="give a function `backend(gm, example_inputs) -> callable`",
         )
+    # Used as a decorator, the function has given its name.
     name = name or getattr(compiler_fn, "__name__", None)
     if name is None:
         raise BackendNameTakenError(
@@ -139,6 +140,7 @@ def lookup(backend: str | Backend | None) -> Backend:
             remedy="give a function `backend(gm, example_inputs) -> callable`, or a name. "
             + choices("", list_backends()),
         )
+    # Our own first: their names can't be taken by others.
     entry = _OWN.get(backend)
     if entry is None:
         if backend in _registered:
@@ -195,6 +197,7 @@ def accepts(backend: Backend, parameter: str) -> bool:
         parameters = inspect.signature(backend).parameters
     except (TypeError, ValueError):  # a builtin that doesn't say
         return False
+    # A backend with `**kwargs` takes everything.
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return takes_any or parameter in parameters
 
@@ -203,6 +206,7 @@ def with_options(
     backend: Backend, mode: str | None = None, options: Mapping[str, Any] | None = None
 ) -> Backend:
     """`backend` with the `mode` and the `options` of a compile(), as far as it takes them."""
+    # As in torch.compile, a mode that isn't asked for isn't passed.
     asked_for = {"mode": mode if mode != "default" else None, "options": options}
     passed = {name: value for name, value in asked_for.items() if value and accepts(backend, name)}
     return functools.partial(backend, **passed) if passed else backend
@@ -220,6 +224,8 @@ def call_backend(
     `BackendError`, or an `InternalError` if it is our own."""
     name = backend_name(backend)
     try:
+        # Three kinds: our own, with all that capture knows; others for a graph with symbols;
+        # others.
         with_values = getattr(backend, "compile_with_values", None)
         if with_values is not None and options is not None:
             compiled = with_values(gm, list(example_inputs), shapes, options)

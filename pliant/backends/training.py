@@ -208,6 +208,7 @@ class OtherSizes:
     fixed: frozenset[Any] = field(init=False)  # symbols that formulas suppose to be some number
 
     def __post_init__(self) -> None:
+        # `s0 == 5` has one symbol, and fixes it.
         equations = [c.symbols for c in self.supposed if c.op == "eq0" and len(c.symbols) == 1]
         self.fixed = frozenset().union(*equations)
 

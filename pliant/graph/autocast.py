@@ -28,8 +28,8 @@ SWITCHES: Final = (
 
 
 class undone:
-    """Whatever the graph switches is as it was afterwards. No cast is remembered: the next one
-    would be given a tensor of this recording."""
+    """A context that restores the autocast state which the recorded graph switches. PyTorch's cache
+    of casts is cleared, since it would have fakes of this recording for the next one."""
 
     def __enter__(self) -> None:
         self._before, self._nesting = state(), torch.autocast_increment_nesting()

@@ -40,7 +40,8 @@ def saves_nothing(operator: Any) -> bool:
 
 
 def policy_of(context_fn: Any = None) -> Policy | None:
-    """None if it does something that is not known: then PyTorch runs the checkpoint."""
+    """The policy of a checkpoint's `context_fn`, by default to save nothing; None if that does
+    something else, so that PyTorch has to run the checkpoint."""
     if context_fn is None:
         return saves_nothing
     if not isinstance(context_fn, functools.partial) or context_fn.keywords:

@@ -32,7 +32,8 @@ _FUNCTIONS: Final = {"norm": torch.linalg.vector_norm}
 
 
 def of_each(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the operator does to each tensor of its lists; NotImplemented if that isn't known."""
+    """Call the operator's counterpart for single tensors on each item of its lists; NotImplemented
+    if it has none. `_foreach_add(xs, ys, alpha=2)` is `[x.add(y, alpha=2) for x, y in ...]`."""
     name = op.func._schema.name.removeprefix("aten::_foreach_")
     writes = name.endswith("_")
     name = name.removesuffix("_")

@@ -21,7 +21,7 @@ OUT_TO: Final = {"out": "Tensor"}  # overloads of functional forms that are name
 ZEROS_WITH_MEMORY: Final = {
     torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default
 }
-"""A gradient that is 0 has no memory in eager, and kernels read memory."""
+"""Operators to call instead: a zero gradient has no memory in eager PyTorch, which kernels need."""
 
 
 def functional_of(op: Overload) -> Any:
@@ -65,7 +65,7 @@ def write_beside(
 
 
 def _types(func: Any) -> list[str]:
-    """Of what it is called with, where to write the result aside."""
+    """The types of an operator's arguments, without those that it writes its result to."""
     return [str(a.type) for a in func._schema.arguments if not a.is_out]
 
 

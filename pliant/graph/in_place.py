@@ -289,6 +289,7 @@ class InPlace:
         write = self.pending_reads.stores.get(copy)
         if write is None or write.put is None or self.uses[copy] != 1:
             return None
+        # The call's result for the target has to be put back right where the target is.
         is_reachable = write.put.input is None or self._input(write.put) is not None
         if (
             not is_reachable

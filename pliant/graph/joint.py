@@ -400,6 +400,7 @@ class _JointRun(DifferentiatedRun[Joint]):
             fake = self.env[node]
             if not isinstance(example, torch.Tensor):
                 continue
+            # A leaf is differentiated by itself, any other input through a stand-in.
             if example.requires_grad and example.is_leaf:
                 leaves[at] = fake
                 fake.requires_grad_()

@@ -285,6 +285,7 @@ def _joined(elements: KnownElements, node: Node) -> Element | None:
     if first_element is None or more is None or first.sizes[dim] is not ONE:
         return None
 
+    # The element that the others would have one place before their first.
     def earlier(index: Index) -> Any:
         return more((*index[:dim], index[dim] - 1, *index[dim + 1 :]))
 

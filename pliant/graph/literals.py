@@ -19,7 +19,7 @@ from pliant.sym.expr import ONE
 
 
 class Literals:
-    """The numbers, by the definition of their memory."""
+    """The constants of one element that kernels have as numbers, by their definitions."""
 
     def __init__(self, low: Lowering) -> None:
         self.low = low

@@ -23,7 +23,7 @@ def _as_int(x: Any) -> Any:
 
 
 def _of_numbers(name: str) -> Callable[..., Any]:
-    """A function of `math`, which would ask which number it is given."""
+    """A function of `math` for symbolic numbers, whose value the function itself would ask for."""
 
     def function(*args: Any) -> Any:
         env = next((arg.node.env for arg in args if isinstance(arg, SYMBOLIC)), None)
@@ -43,7 +43,7 @@ def _most(*args: Any) -> Any:
 
 
 def _makes_tensor(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.tensor`, which would ask which number it is given."""
+    """`torch.tensor` of a symbolic number, whose value it would ask for: a `full` instead."""
 
     def make(data: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(data, SYMBOLIC) or args or not kwargs.keys() <= {"dtype", "device"}:

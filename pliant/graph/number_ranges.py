@@ -30,8 +30,8 @@ LARGEST_INTEGRAL: Final = float(INTEGER_LIMIT - 1024)  # as a float
 def range_conditions(
     op: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], dtypes: Iterable[torch.dtype]
 ) -> Iterator[InRange]:
-    """What has to hold of the symbolic numbers among the arguments of a call, whose results have
-    these dtypes."""
+    """The conditions on symbolic numbers among the arguments of a call whose results have these
+    dtypes: that they are in range, as PyTorch raises an error for those that aren't."""
     numbers = [*_converted(op, args, kwargs)]
     if not numbers:
         return

@@ -27,8 +27,8 @@ _get_creation_meta: Any = torch._C._autograd._get_creation_meta
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewStep:
-    """A view operator behind its first argument; `position` says which of its results, if they are
-    several, `grad` the grad mode that it is called in."""
+    """A call of a view operator, without its first argument. `position`: which of its results, if
+    there are several. `grad`: the grad mode that it is called in."""
 
     func: Any
     args: tuple[Any, ...]
@@ -59,8 +59,9 @@ class ViewOutput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutputViews:
-    """`bases` tells of each base, which are returned behind the outputs, an output that is a view
-    of it or itself; None where PyTorch can't tell the base of any."""
+    """The views among the outputs of a graph. Their bases are returned behind the outputs; `bases`
+    has for each of them an output that is a view of it, or is it, from which an eager run finds the
+    base; None if PyTorch can't tell it from any output."""
 
     views: tuple[ViewOutput, ...] = ()
     bases: tuple[int | None, ...] = ()
@@ -69,8 +70,8 @@ class OutputViews:
 def separate_views(
     world: AliasWorld, outputs: list[Any], inputs: Sequence[Any]
 ) -> tuple[list[Any], OutputViews]:
-    """The outputs without those that alias something (0 in their place), then the bases of these;
-    and how to make them."""
+    """Take the views out of the outputs: these with 0 in the place of each that aliases an input or
+    another output, then the bases; and how to make the views of them."""
 
     def kept(members: Sequence[Fake]) -> bool:
         alone = _is_new(world, members[0]) and _is_one(members)
@@ -86,9 +87,10 @@ def separate_unusual_views(
     grad: bool | None,
     requires_grad: Callable[[Fake], bool],
 ) -> tuple[list[Any], OutputViews]:
-    """The same of a graph without gradients, but only of views that differ from those that the
-    launcher makes. `grad`: its grad mode, None if the graph leaves another one behind.
-    `requires_grad`: whether the input does that a tensor is a view of."""
+    """The same for a graph without gradients, where the launcher makes plain views itself: only
+    those that autograd treats otherwise are taken out. `grad`: the grad mode, None if the graph
+    leaves another one behind. `requires_grad`: whether the input that a tensor is a view of does.
+    """
 
     def kept(members: Sequence[Fake]) -> bool:
         if _is_new(world, members[0]) and _is_one(members):
@@ -116,7 +118,7 @@ def _separate(
     inputs: Sequence[Any],
     kept: Callable[[Sequence[Fake]], bool],
 ) -> tuple[list[Any], OutputViews]:
-    """`kept`: whether the code itself returns these, which are in the same memory."""
+    """`kept(members)`: whether the program returns these outputs itself; they share memory."""
     # Reversed, so that the first place of a tensor that is returned twice wins.
     first = {id(out): at for at, out in reversed(list(enumerate(outputs)))}
     views: list[ViewOutput] = []
@@ -151,7 +153,8 @@ def _separate(
 
 
 def _carrier(world: AliasWorld, members: Sequence[Fake]) -> int | None:
-    """A tensor of which PyTorch tells the base: one with the history of it, if it has one."""
+    """The position of an output from which PyTorch tells the base (`_base`): one that isn't
+    detached, and has the base's history if there is one. None if there is none."""
     graded = world.root(members[0]).requires_grad
     for at, out in enumerate(members):
         detached = any(step.op and step.op.func is DETACH for step in world.chain(out))
@@ -165,7 +168,7 @@ def _is_new(world: AliasWorld, out: Fake) -> bool:
 
 
 def _is_one(members: Sequence[Fake]) -> bool:
-    """Whether it is one tensor, maybe returned twice, which aliases nobody else."""
+    """Whether all outputs in some memory are one tensor, which is maybe returned twice."""
     return all(out is members[0] for out in members)
 
 
@@ -179,7 +182,7 @@ def _check_history(world: AliasWorld, out: Fake) -> None:
 
 
 def _is_plain(alias: TensorAlias, grad: bool | None) -> bool:
-    """Whether it is, for autograd, a view like any other that is made in this grad mode."""
+    """Whether a view is, for autograd, like the views that the launcher makes in this grad mode."""
     assert alias.op is not None
     returns = alias.op.func._schema.returns
     # With grad, autograd forbids writes to one of several views that were made at once.

@@ -519,6 +519,7 @@ class _Backward:
     def make(self) -> tuple[FunctionalBuilder, tuple[int, ...]]:
         """The function, and the inputs whose gradients it returns; zero ones aren't returned."""
         joint = self.joint
+        # Only the gradients that are wanted, and what they are computed from.
         gradients = list(zip(joint.wanted, joint.function.outputs[joint.outputs :], strict=True))
         gradients = [(at, window) for at, window in gradients if at in self.wanted]
         for tensor, real in joint.function.constants.items():

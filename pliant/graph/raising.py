@@ -1,8 +1,9 @@
 """Operators of the functional graph that may raise because of the numbers in a tensor.
 
 The one idea: a kernel notices what eager PyTorch would raise for where it computes the element. So
-every element of such a result has to be computed, although nobody needs it, or only part of it: a
-result that is not computed in full on the way to what is needed becomes a definition of its own.
+every element of such a result has to be computed, even if it isn't used. In `x[i][:2]` all of `i`
+has to be tested, although two elements are read: a result that is not computed in full on the way
+to what is needed becomes a definition of its own.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ def may_raise(node: Node) -> bool:
 
 
 def keep_one(nodes: Sequence[Node]) -> None:
-    """Keep one of the nodes of a call that may raise. Capture may have seen it in parts, of which
-    one does, and the functional graph may have it as a whole, of which that isn't known."""
+    """Make sure that the nodes of a call that may raise aren't all dead code. Capture may have seen
+    the call in parts, one of which may raise, while the graph has it as a whole, of which that
+    isn't known: then its last node is kept."""
     if nodes and not any(node.effect or may_raise(node) for node in nodes):
         nodes[-1].effect = nodes[-1].func is not None and not nodes[-1].view
 
@@ -45,7 +47,8 @@ def alive(function: Functional) -> list[Node]:
 
 
 def read_whole(function: Functional, nodes: Sequence[Node]) -> set[Tensor]:
-    """The tensors of which some node reads every element."""
+    """The tensors of which every element is computed for some reader. Backwards over the nodes: a
+    view that is read whole reads its source whole."""
     read = set(returned_tensors(function.outputs))
     read |= set(function.writes.values())
     for node in reversed(nodes):

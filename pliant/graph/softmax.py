@@ -56,6 +56,7 @@ def _parts(node: Node) -> list[Node]:
         parts.append(result.node)
         return result
 
+    # log_softmax(x) = (x - m) - log(sum(exp(x - m))), step by step.
     largest = call(aten.amax.default, x, [dim], True, by_rows=True)
     shifted = call(aten.sub.Tensor, x, largest)
     powers = call(aten.exp.default, shifted)

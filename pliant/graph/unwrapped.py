@@ -3,7 +3,12 @@
 The one idea: the class stands at both ends only. The flat graph takes the tensors inside, puts the
 wrappers together itself, runs the captured nodes on them, and takes the results apart. Where it is
 functionalized, the wrappers are made of fakes and their `__torch_dispatch__` runs; what is left of
-them are operators on plain tensors.
+them are operators on plain tensors. With a class `Two` of tensors a and b, `x * 2` is
+
+    def flat(x_a, x_b):
+        x = new_Two((x_a, x_b), sizes, strides)
+        y = x * 2
+        return part(y, "a"), part(y, "b"), and the sizes and strides that y shows
 """
 
 from __future__ import annotations
@@ -54,8 +59,9 @@ def dimension(wrapper: torch.Tensor, measure: str, dim: int) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unwrapped:
-    """A graph over what is inside. `arguments`: of each argument of the captured graph its recipe;
-    `results`: of each result its recipe, or the argument that it is; else None."""
+    """A flat graph. `arguments` has the recipe of each argument of the captured graph that is a
+    wrapper, else None; `results` the recipe of each result, or the number of the argument that it
+    is, else None. `kept` are the tensors inside of arguments that are inputs of the flat graph."""
 
     gm: fx.GraphModule
     shapes: Shapes
@@ -65,7 +71,8 @@ class Unwrapped:
     kept: tuple[int, ...]
 
     def load(self, code: Callable[..., Any], written: Sequence[int]) -> WithWrappers:
-        """What runs as the captured graph does. `written`: inputs of the flat one."""
+        """The captured graph, run by `code` for the flat one. `written`: the inputs of that which
+        it writes to."""
         at, outer = 0, []
         written = [self.kept[index] for index in written]
         for number, recipe in enumerate(self.arguments):
@@ -78,7 +85,8 @@ class Unwrapped:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WithWrappers:
-    """Code for what is inside of wrappers, between them."""
+    """Runs code for the tensors inside of wrappers: takes arguments apart, and puts results
+    together."""
 
     code: Callable[..., Any]
     arguments: tuple[WrapperRecipe | None, ...]
@@ -112,6 +120,7 @@ def unwrap(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Unwra
     """The flat graph of a captured one."""
     builder = _Builder()
     values: dict[fx.Node, fx.Node] = {}
+    # Inputs: each wrapper is taken apart, and put together again by a node.
     places = [node for node in gm.graph.nodes if node.op == "placeholder"]
     arguments: list[WrapperRecipe | None] = []
     for node, layout, example in zip(places, shapes.inputs, examples, strict=True):
@@ -121,9 +130,11 @@ def unwrap(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Unwra
     builder.wrap_all()
     for node in gm.graph.nodes:
         if node.op == "output":
+            # The captured nodes, as they are.
             outputs = node.args[0]
         elif node not in values:
             values[node] = builder.graph.node_copy(node, values.__getitem__)
+    # Results: a wrapper that is an argument is returned itself, any other as its parts.
     wrappers = [node for node, recipe in zip(places, arguments, strict=True) if recipe is not None]
     results: list[WrapperRecipe | int | None] = []
     flat: list[fx.Node] = []
@@ -158,7 +169,8 @@ class _Builder:
         self._taken: dict[int, fx.Node] = {}
 
     def take(self, name: str, layout: Any, example: Any, recipe: WrapperRecipe | None) -> fx.Node:
-        """The node of an argument, which may be one of several inputs."""
+        """The node for an argument of the captured graph: an input, or a wrapper that is made of
+        inputs (recursively, as a wrapper may hold others)."""
         if recipe is None:
             self.leaves += 1
             # Guards see to it that what is one tensor now stays one.
@@ -181,7 +193,7 @@ class _Builder:
         return self.graph.call_function(wrapper_maker(recipe), (tuple(parts), sizes, strides))
 
     def wrap_all(self) -> None:
-        """Placeholders stand first."""
+        """Move all placeholders to the front, where FX wants them."""
         first = next((node for node in self.graph.nodes if node.op != "placeholder"), None)
         if first is not None:
             for node in [n for n in self.graph.nodes if n.op == "placeholder"]:
@@ -200,7 +212,8 @@ class _Builder:
         raise NotFunctionalized("a wrapper with a size of its own")
 
     def parts_of(self, node: fx.Node, recipe: WrapperRecipe | None) -> list[fx.Node]:
-        """What a result is made of, and the sizes and strides that it shows."""
+        """Nodes for the tensors that a result is made of, and for the sizes and strides that it
+        shows."""
         if recipe is None:
             return [node]
         parts: list[fx.Node] = []

@@ -2,7 +2,8 @@
 
 The one idea: `backward` of fakes writes the gradients of fakes, in operators that are recorded like
 all others. What the program does with them afterwards, under `no_grad`, is recorded too; only the
-gradients that leaves have in the end, and what the program returns, leave the graph.
+gradients that leaves have in the end, and what the program returns, leave the graph. So a training
+step (`loss = model(x); loss.backward(); optimizer.step()`) is one program, without a partition.
 """
 
 from __future__ import annotations
@@ -103,12 +104,15 @@ class _StepRun(DifferentiatedRun[WholeStep]):
         return super()._call_function(node)
 
     def _first_set(self, at: int) -> None:
+        """Note that the program sets a leaf's gradient before `backward` adds to it. If nothing can
+        have failed by then, the old gradient needn't be kept."""
         self.written[at] = True
         nodes = self.functionalizer.function.nodes
         if not any(node.effect or may_raise(node) for node in nodes):
             self.dropped.append(at)
 
     def _go_back(self, node: fx.Node) -> None:
+        """Run a call of `backward` on fakes, which records its operators."""
         tensors, grads, retain, create, old, inputs = (*self._args(node.args), *[None] * 6)[:6]
         if create or old is not None or node.kwargs:
             raise NotFunctionalized("backward with options")
@@ -126,7 +130,8 @@ class _StepRun(DifferentiatedRun[WholeStep]):
                 self.written.setdefault(self.leaves[id(leaf)], False)
 
     def _is_spent(self, out: Any, leaves: dict[int, Fake]) -> bool:
-        """Whether another backward from an output would fail, as from a loss."""
+        """Whether another backward from an output would fail, as after `loss.backward()`. An output
+        through which a gradient could still go isn't supported."""
         if type(out) is not Fake or not out.requires_grad or id(out) in self.leaves:
             return False
         with self.functionalizer.quietly():

@@ -88,6 +88,8 @@ class _Run:
         waits += [self.read_in.get(memory, -1) for memory in written]
         # What the kernel allocates, which would be in memory for the time of the whole batch.
         new = [m for m in item.stored if m.into is None and m not in item.reuse]
+        # Kernels of one batch run at the same time, so the batch after those is the first possible
+        # one.
         number = self._with_room(max(waits, default=-1) + 1, sum(map(self._size, new)))
         self.members[number].append(at)
         for last, touched in ((self.read_in, read), (self.written_in, written)):

@@ -45,6 +45,7 @@ def _buffers(group: GroupKernel, item: ScheduledGroup) -> Iterator[str]:
     if len(group.memory) != len(kernel.buffers):
         yield f"{kernel.name} has {len(kernel.buffers)} buffers for {len(group.memory)} tensors"
         return
+    # What the schedule has the kernel write and read.
     written = {item.reuse.get(member) or owner(member) for member in item.stored} | {FLAG}
     read = {owner(of) for reads in item.group.reads.values() for of, _ in reads.places}
     for buffer, memory in zip(kernel.buffers, group.memory):

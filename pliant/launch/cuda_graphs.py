@@ -192,6 +192,8 @@ class RecordingLauncher:
     def _recording(self, stream: int, args: Sequence[Any]) -> RecordedLaunch | None:
         """A recording that can be replayed for these arguments, which may be made now; None if the
         call has to be made as usual."""
+        # A recording is for one stream, and for the sizes, strides and numbers that it was made
+        # with.
         key = (stream, *[self._described(arg) for arg in args])
         addresses = [arg.data_ptr() if isinstance(arg, torch.Tensor) else 0 for arg in args]
         sizes = self.sizes.get(key)
@@ -231,6 +233,7 @@ class RecordingLauncher:
         if not moved:
             return True
         # What is written has to be where it is, and what shares its memory as well.
+        # Only these can be copied to memory with the same strides.
         dense = all(torch.ops.aten.is_non_overlapping_and_dense(args[at]) for at in moved)
         if self.written or not dense:
             return len(sizes.recordings) < MOST_RECORDINGS
@@ -246,6 +249,7 @@ class RecordingLauncher:
         if any(tensor.device != self.recorder.place for tensor in tensors):
             self.failed = True  # a number on the CPU is read when it is launched
             return None
+        # Copies are ordinary tensors, which later calls outside of inference mode may use.
         with torch.inference_mode(False), torch.no_grad():
             copies = {at: torch.empty_like(args[at]) for at in sorted(sizes.moving)}
         inputs = [copies.get(at, arg) for at, arg in enumerate(args)]

@@ -108,6 +108,7 @@ def write_kernels(
                 *(item.group, item.stored, name, hint, item.reuse, target.arrange),
                 at_once=target.updates_at_once,
             )
+            # Strides and numbers from data may be negative, for which divisions have to be signed.
             signed = frozenset(s for s in written.kernel.sizes if not is_natural(s))
             kernel = replace(written.kernel, signed=signed) if signed else written.kernel
             operators = computed_by(item.group.members) if target.names_kernels else ()

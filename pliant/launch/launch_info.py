@@ -65,6 +65,7 @@ class LaunchInfo:
             return MeasuredStep(kind, step[0])
         keys = self._launched(step)
         kernels = [self.kernels[key] for key in keys]
+        # A batch launches several kernels, and is named after the first.
         names = self._names(number, keys)
         more = len(names) - 1
         name = f"{names[0]} and {more} more" if more else names[0]

@@ -439,6 +439,7 @@ def symbols_of(
     """Where symbols are read from in each call: (input, "size", dim), (input, "stride", dim) or
     (input, "int" or "float", 0), the first place for each; and the position of each symbol in that
     list, which is the number of its value."""
+    # A symbol that stands in several places is read from the first: guards say that all are equal.
     sources: list[tuple[int, str, int]] = []
     numbers: dict[Any, int] = {}
 

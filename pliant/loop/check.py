@@ -69,6 +69,7 @@ class _Checker:
     ) -> tuple[set[LoopValue], list[str]]:
         """The reductions of the block that haven't ended in it, and the problems."""
         scope, symbols = set(scope), set(symbols)
+        # A reduction has its value only after the outermost of its reduction loops.
         pending: set[LoopValue] = set()
         listed: list[str] = []
         for item in body:
@@ -134,6 +135,7 @@ class _Checker:
 
     def _types(self, value: LoopValue) -> Iterator[str]:
         signature = SIGNATURES[value.op]
+        # How many arguments, then whether those marked SAME agree, then the others and the result.
         slots = list(signature.args)
         if signature.masked and len(value.args) == len(slots) + 1:
             slots.append(Type.BOOL)

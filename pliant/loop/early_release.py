@@ -78,6 +78,7 @@ class _Order:
         """Append groups that follow a call in the plan: those that gain from it go in front of the
         call, and from there in front of the call before it, for up to `MOST_CALLS` calls. It is a
         greedy search: each step compares two neighbours."""
+        # What is put back behind the groups that move on, call by call.
         behind: list[Sequence[Item]] = []
         for _ in range(MOST_CALLS):
             call = self.order[-1] if self.order else None

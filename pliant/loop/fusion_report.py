@@ -34,6 +34,7 @@ def fusion(
     for item in scheduled.items:
         if isinstance(item, ScheduledCall):
             maker.update(dict.fromkeys(item.call.makes, str(item.call.what)))
+    # One row for each kernel: what it reads from others, with the reason for each edge.
     rows = []
     for at, group in groups.items():
         reads = [

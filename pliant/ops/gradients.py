@@ -234,6 +234,7 @@ def group_norm(*args: Any) -> Any:
         return NotImplemented
     dtype = x.dtype
     grad, x, mean, rstd, wide = _widened(grad, x, mean, rstd, weight)
+    # As in a layer norm, of each group of channels.
     width = channels // groups
     shape = (batch, groups, width, spatial)
     g, v = grad.reshape(shape), x.reshape(shape)
@@ -261,6 +262,7 @@ def batch_norm(*args: Any) -> Any:
     if not training:
         mean, rstd = _widened(running_mean, running_var)
         rstd = torch.rsqrt(rstd + eps)
+    # Everything but the channels.
     outer = [0, *range(2, x.dim())]
     shape = [1, x.size(1), *[1] * (x.dim() - 2)]
     count = math.prod([x.size(d) for d in outer])
@@ -271,6 +273,7 @@ def batch_norm(*args: Any) -> Any:
     if mask[0]:
         inner = grad
         if training:
+            # In training, mean and rstd depend on x, too.
             slope = along * rstd * rstd / count
             inner = grad - (total / count).view(shape) - centered * slope.view(shape)
         for_x = (inner * scale.view(shape)).to(dtype)

@@ -141,6 +141,7 @@ def binary_cross_entropy(
         raise NotLowered(f"a loss of {type}")
 
     def element_loss(b: LoopBody, v: LoopValue, t: LoopValue, *weights: LoopValue) -> LoopValue:
+        # Eager PyTorch bounds the logarithms by -100, so that 0 times infinity doesn't occur.
         zero, one, least = (constant(b, n, type) for n in (0, 1, -100))
         for share in (v, t):
             b.fault(b(Op.NOT, b(Op.AND, b(Op.GE, share, zero), b(Op.LE, share, one))))

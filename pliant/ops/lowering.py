@@ -252,6 +252,7 @@ def unsqueezed(x: IndexedTensor, sizes: tuple[Expr, ...]) -> IndexedTensor:
     new_dim = dict(zip(old_dims, new_dims))
 
     def at(b: LoopBody, index: Index) -> LoopValue:
+        # Dimensions larger than 1 correspond in order.
         place = [index[new_dim[d]] if d in new_dim else ZERO for d in range(len(x.sizes))]
         return x.at(b, tuple(place))
 

@@ -217,6 +217,7 @@ def _parse(equation: Any, operands: Sequence[Any]) -> tuple[list[str], str] | No
         return None
     if not all(isinstance(t, Tensor) for t in operands):
         return None
+    # Only equations with an arrow: without one, the result has the letters in alphabetical order.
     left, arrow, out = equation.replace(" ", "").partition("->")
     names = left.split(",")
     if len(names) != len(operands) or not arrow:

@@ -120,6 +120,7 @@ def _average(count: int) -> Callable[..., IndexedTensor]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> IndexedTensor:
+        # Averages have no dilation.
         windows = _windows(x, count, kernel_size, stride, padding, 1, ceil_mode)
         if divisor_override == 0 or (count == 3 and x.type in HALF):
             raise NotLowered("what eager refuses")
@@ -321,6 +322,7 @@ def _largest(count: int, positions: bool) -> Callable[..., Any]:
     ) -> Any:
         windows = _windows(x, count, kernel_size, stride, padding, dilation, ceil_mode)
         times = prod([window.length for window in windows])
+        # One-dimensional pooling of integers is left to eager PyTorch.
         types = NUMBER if count > 1 else FLOAT
         if times > _most(x.type) or computed_in(x.type) not in types:
             raise NotLowered(f"the largest of {times} elements of type {x.type}")

@@ -487,6 +487,7 @@ def _spread(
 
     x = realize_if_costly(low, x)
     center, spread = moments(low, x, dims, then, result)
+    # `var_mean` returns the mean, too, and its infinities show how eager PyTorch computes it.
     if len(low.results) == 2:
         center = _running_mean(low, x, dims, center, spread)
     center = low.cast(center, result)

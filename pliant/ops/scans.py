@@ -151,7 +151,9 @@ def _extreme_so_far(low: Lowering, x: IndexedTensor, dim: int, better: Op) -> li
     """The last of those that are as good; a nan is better than all numbers."""
     usual(x.type)
     dim, t = normal_dim(dim, len(x.sizes)), x.type
+    # Comparisons are of numbers.
     working = Type.U8 if t is Type.BOOL else computed_in(t)
+    # Along the last dimension of a CPU tensor, elements are scanned one by one.
     in_lanes = any(size is not ONE for size in x.sizes[dim + 1 :]) or not _in_order(low)
     if working in FLOAT and not in_lanes:
         # Its branches are rarely taken, and take less time than choices that are always made.
@@ -258,6 +260,7 @@ def _log_of_sum(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
     """log(exp(x) + exp(y)); of two infinities that are the same, that."""
     least, most = b(Op.MINIMUM, x, y), b(Op.MAXIMUM, x, y)
     rest = b(Op.LOG1P, b(Op.EXP, b(Op.SUB, least, most)))
+    # inf - inf would be nan.
     infinite = b(Op.AND, b(Op.EQ, least, most), b(Op.ISINF, least))
     return b(Op.SELECT, infinite, x, b(Op.ADD, rest, most))
 

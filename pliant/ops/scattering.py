@@ -235,6 +235,7 @@ def _scatter(
     usual(x.type)
     flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
     target, chosen, source = _along(x), _along(index), _along(src)
+    # A number goes to all places.
     is_scalar = all(size is ONE for size in source.sizes) and not src.sizes
     which = places_in(low, chosen, target.sizes[dim], False, (type or x.type) is x.type)
 
@@ -418,6 +419,7 @@ def _slices(
         element = value.at(b, ()) if new is None else new.at(b, place)
         return Update(() if flat else target_place, element, inside)
 
+    # As many slices as there are indices, each as large as those of x.
     sizes = [chosen.sizes[0] if d == dim else size for d, size in enumerate(target.sizes)]
     if new is not None and (
         len(new.sizes) != len(sizes)
@@ -464,6 +466,7 @@ def index_add(
     dim, plain = normal_dim(dim, rank), alpha == 1
     if t is Type.BOOL and not plain:
         raise NotLowered("multiples of bools")
+    # Here halves are added up in f32, and rounded at the end; below they are after each addition.
     if rank > 1 and plain and dim in (0, rank - 1) and index.type is Type.I64:
         wide = computed_in(t)
         source = low.cast(source, wide)
@@ -559,6 +562,7 @@ def index_put(
         return _where_true(low, x, indices, values, accumulate)
     chosen = picked(low, x, indices)
     first, last = chosen.first, chosen.last
+    # The sizes of `x[indices]`, which `values` is broadcast to.
     rest = [size for size, index in zip(x.sizes, chosen.indices, strict=True) if index is None]
     sizes = [*rest[:first], *chosen.common, *rest[first:]]
     require_checked_indices(sizes, *chosen.tensors.values())

@@ -120,6 +120,7 @@ class Differentiable:
             # The first run has written to some already: the second one must not do so again.
             copies = [t.clone() if at in self.written else t for at, t in enumerate(inputs)]
             outputs = self.eager(*copies)
+        # Only outputs whose gradients arrive; autograd takes the others for zeros.
         pairs = [
             (outputs[at], tangent)
             for at, tangent in zip(self.layout.differentiable, tangents, strict=True)

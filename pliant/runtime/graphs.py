@@ -33,6 +33,7 @@ def function_of(graph: fx.GraphModule) -> str:
 
 def register(graph: fx.GraphModule) -> None:
     """Let tracebacks through the code of `graph`, as it is now, show the user's lines."""
+    # Taken now, as a backend may change the graph later.
     stacks = [node.meta.get("stack", ()) for node in graph.graph.nodes]
     node_at = _nodes_by_line(graph)
 

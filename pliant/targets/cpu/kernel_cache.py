@@ -155,6 +155,7 @@ class KernelCache:
             last_size = _sizes.get(part)
             _sizes[part] = total = (share - slack if last_size is None else last_size) + added
         # The digits of a hash are as good as random numbers, and those of a program the same.
+        # With probability added / slack: key[1:9] is a uniform number below 2**32.
         chosen = last_size is None and int(key[1:9], 16) * slack < added << 32
         if total <= share and not chosen:
             return

@@ -31,6 +31,7 @@ def across(writer: Writer, rows: Loop) -> list[LoopValue]:
     columns = rows.body[0]
     if not isinstance(columns, Loop) or SIDE % writer.plan.get(columns, SIDE + 1):
         return []
+    # Indices that are read from data differ from element to element.
     computed = {v.index for v in columns.body if isinstance(v, LoopValue) and v.op is Op.AS_INDEX}
     return [
         value
@@ -72,6 +73,7 @@ def _square(
     writer: Writer, rows: Loop, columns: Loop, loads: list[LoopValue], row: int, column: int
 ) -> None:
     code, lanes = writer.code, writer.plan[columns]
+    # For each load, the block as vectors along memory, and its transpose: a vector for each row.
     turned: dict[LoopValue, list[Reg]] = {}
     for value in loads:
         rows_out: list[Reg] = []

@@ -28,6 +28,7 @@ class IndexWriter:
         self.signs: dict[Expr, bool] = {}
 
     def write(self, node: Any) -> Reg:
+        # Whole expressions may be arguments of the kernel, so that is looked at before the parts.
         reg = self.symbols.get(node)
         if reg is None:
             reg = self.written.get(node)

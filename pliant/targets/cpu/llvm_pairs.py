@@ -20,6 +20,7 @@ def in_pairs(loop: Loop) -> bool:
     accesses in lanes are close and of bfloat16."""
     if loop.kind is not LoopKind.PARALLEL:
         return False
+    # Without a load of bfloat16 there is nothing to gain.
     halves = False
     for value in loop.body:
         if not isinstance(value, LoopValue) or not _fits(value, loop.var):
@@ -48,6 +49,7 @@ def _fits(value: LoopValue, var: Expr) -> bool:
 
 def apart(code: Code, x: Reg) -> Reg:
     """The floats of a vector of bfloat16: those with even numbers, then those with odd ones."""
+    # A bfloat16 is the upper half of the float with the same value.
     words = code.cast_lanes(x, "i32", x.lanes // 2)
     low, high = [code.convert("bitcast", w, "float") for w in (words << 16, words & -0x10000)]
     return code.shuffled(low, high, range(x.lanes))

@@ -38,6 +38,7 @@ def vector_function(name: str, type: str, vector_bytes: int) -> tuple[str, int] 
     if accuracy is None or machine is None or (type == "float" and name in _OURS):
         return None
     lanes = vector_bytes // (4 if type == "float" else 8)
+    # Sleef_tanf16_u10avx512f, say: the function, the type, the lanes, the error and the machine.
     symbol = f"Sleef_{name}{type[0]}{lanes}_{accuracy}{machine}"
     return (symbol, lanes) if address(symbol) else None
 

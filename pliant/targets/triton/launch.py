@@ -167,6 +167,7 @@ def choose(
     if not printed.tiling.by_rows:
         programs *= math.ceil(max(columns, 0) / blocks.columns)
     arguments = numbers[EXTENTS : EXTENTS + len(printed.arguments)]
+    # Arguments that have 64 bits in any case don't matter.
     narrow = [number for number, a in zip(arguments, printed.arguments, strict=False) if not a.wide]
     bounds = numbers[EXTENTS + len(printed.arguments) :]
     # No index into a tensor is larger than its memory is long.

@@ -137,6 +137,7 @@ def _along_rows(item: Pass, rows: Loop) -> bool:
 def _pass(loop: Loop) -> Pass:
     """A nest of loops as a pass. Raises `NotTiled` for one with loops beside one another, or with a
     serial loop that isn't a scan."""
+    # Down the nest: values may stand before an inner loop, which has to come last.
     loops, flat, body = [loop], [], loop.body
     while True:
         inner = [item for item in body if isinstance(item, Loop)]
