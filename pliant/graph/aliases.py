@@ -204,7 +204,7 @@ class AliasWorld(World):
         if alias.version == alias.base.version:
             return alias.value
         # Written to since: a view is made again, of the value that the memory has now. This is done
-        # when it is read: a view that nobody reads again costs nothing.
+        # when it is read: a view that isn't read again costs nothing.
         if alias.parent is None:
             alias.value = alias.base.value
         else:
@@ -393,7 +393,7 @@ class Defined:
     def __call__(self, *args: Any) -> Any:
         with torch.no_grad(), torch._C._DisableAutocast():
             results = call_by_position(self.func, self.names, args)
-        # Kernels of a GPU leave more undefined than meta kernels do: what nobody reads.
+        # Kernels of a GPU leave more undefined than meta kernels do: what is never read.
         tensors = [results[at] for at in self.places]
         return tuple([torch.empty(0) if tensor is None else tensor for tensor in tensors])
 

@@ -177,7 +177,7 @@ class Functionalizer(AliasWorld):
         if not casts and (record.opaque is not None or record.lowering is not None):
             result = self._answer(op, args, kwargs)
             # A result that is a view of an argument has to be taken apart: of a call as a whole
-            # nobody could tell which elements of the argument a write to the result changes.
+            # it isn't known which elements of the argument a write to the result changes.
             if not self._shares(result, args):
                 self.record_call(op, args, kwargs, result)
                 return result
@@ -525,7 +525,7 @@ class CapturedRun:
                 first = len(self.functionalizer.function.nodes)
                 self.functionalizer.autocast = autocast.current()
                 self.env[node] = _STEPS[node.op](self, node)
-                # A call whose result nobody uses is dead, but must raise what eager PyTorch raises.
+                # A call whose result is unused is dead, but must raise what eager PyTorch raises.
                 if RAISES in node.meta and not node.users:
                     keep_one(self.functionalizer.function.nodes[first:])
         self.functionalizer.stack = ()  # what follows is autograd's
@@ -685,7 +685,7 @@ class CapturedRun:
     def _getattr(self, node: fx.Node) -> Any:
         tensor = self._args(node.args[0])
         if node.args[1] == "data" and self._is_new(tensor):
-            # A write to it does not count as one to the tensor, which nobody sees of a new one.
+            # A write to it does not count as one to the tensor, which can't be seen of a new one.
             return self.functionalizer.dispatch(aten.detach.default, (tensor,), {})
         if self.functionalizer.has_wrapper(tensor):  # what it is made of
             return getattr(tensor, str(node.args[1]))

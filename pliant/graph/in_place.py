@@ -232,7 +232,7 @@ class InPlace:
         if (
             not record_of(node.name).writes_target
             or after == len(self.nodes)
-            # Somebody else would find the updated memory in the place of the result.
+            # Another reader would find the updated memory in the place of the result.
             or self.uses[node.results[0]] != 1
         ):
             return None

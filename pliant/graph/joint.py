@@ -112,7 +112,7 @@ class InGradMode:
 class JointFunctionalizer(Functionalizer):
     """Records operators of both directions."""
 
-    measures_symbols = False  # nobody sees the strides of gradients on the way
+    measures_symbols = False  # the program can't see the strides of gradients on the way
 
     env: JointEnv
 
@@ -181,7 +181,7 @@ def trace_with_autograd(
     is known of sizes afterwards. Traces again until it learns no more about sizes."""
     if torch.is_anomaly_enabled():  # it names the step that made a NaN, and reads data for it
         raise NotFunctionalized("anomaly detection")
-    # Formulas treat small sizes apart, and layouts depend on them without anybody asking.
+    # Formulas treat small sizes apart, and layouts depend on them without a guard.
     # A variant for small sizes is recorded with them as constants.
     supposed = [eq(symbol, size) for symbol, size in (sizes or {}).items() if size < 2]
     # An equality that is learnt on the way changes how sizes are written, in what is recorded from
@@ -426,7 +426,7 @@ class _JointRun(DifferentiatedRun[Joint]):
         return tuple(rebased)
 
     def _check_new_leaves(self, differentiable: Sequence[Fake], leaves: dict[int, Fake]) -> None:
-        """Leaves that are made in the graph would get gradients, which nobody sees unless they are
+        """Leaves that are made in the graph would get gradients, which only show if they are
         returned."""
         new = _reached(differentiable) - {id(leaf) for leaf in leaves.values()}
         returned = {
@@ -451,7 +451,7 @@ class _JointRun(DifferentiatedRun[Joint]):
         if not leaves:
             raise NotFunctionalized("outputs that require grad, and depend on no leaf")
         tangents = [self._tangent(out) for out in outputs]
-        # All leaves, also those whose gradients nobody will want: `_Backward` drops what isn't
+        # All leaves, even if some gradients aren't wanted later: `_Backward` drops what isn't
         # wanted.
         gradients = torch.autograd.grad(outputs, list(leaves.values()), tangents, allow_unused=True)
         if all(grad is None for grad in gradients):  # of views that were made without grad

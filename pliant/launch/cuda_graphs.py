@@ -3,9 +3,9 @@
 The one idea: a replay is the same call again, in the same memory, so a recording is used only where
 that can't be seen. It is for one stream and for the sizes, numbers and addresses of arguments that
 it was made with. An argument that is found at another address is copied to memory of the recording
-from then on. Results are in memory of the recording too, so it is not replayed while anybody has
-one of them: then another recording is made, and where there are enough of them, the call is made
-as usual.
+from then on. Results are in memory of the recording too, so it is not replayed while the program
+has one of them: then another recording is made, and where there are enough of them, the call is
+made as usual.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GraphRecorder(Protocol):
         """The device of tensors."""
 
     def stream(self) -> int | None:
-        """PyTorch's current stream; None if somebody records it already."""
+        """PyTorch's current stream; None if that is being recorded already."""
 
     def record(self, call: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         """Record what `call` launches, without running it. Returns a function that replays it, and
@@ -108,14 +108,14 @@ class RecordedLaunch:
     addresses: list[int]
     copies: dict[int, torch.Tensor]
     result: Sequence[Any]
-    idle: list[int]  # how many references each storage has if nobody else has any
+    idle: list[int]  # how many references each storage has if the program has none
 
     def is_for(self, addresses: Sequence[int]) -> bool:
         pairs = zip(self.addresses, addresses, strict=True)
         return all(recorded in (0, address) for recorded, address in pairs)
 
     def is_free(self) -> bool:
-        """Whether nobody has results of the last replay."""
+        """Whether the program has no results of the last replay any more."""
         return self.references() == self.idle
 
     def references(self) -> list[int]:

@@ -64,7 +64,7 @@ class GroupKernel:
     source: KernelSource
     launch: LaunchParameters
     target: Target
-    operators: tuple[Node, ...] = ()  # that it computes, where somebody may want to know
+    operators: tuple[Node, ...] = ()  # that it computes, for targets that name kernels
 
     def __str__(self) -> str:
         """As a person would read it."""
@@ -113,7 +113,7 @@ def write_kernels(
             kernel = replace(written.kernel, signed=signed) if signed else written.kernel
             operators = computed_by(item.group.members) if target.names_kernels else ()
             kernel = replace(kernel, label=label_of(operators)) if operators else kernel
-            if not written.memory:  # nobody needs any of it
+            if not written.memory:  # nothing of it is needed
                 continue
             foreign = {m.device for m in written.memory if m is not FLAG} - {device}
             if foreign:

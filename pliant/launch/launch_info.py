@@ -2,7 +2,7 @@
 
 The one idea: a launcher measures its steps by number (`pliant._native.profile`) and knows nothing
 else of them. What a step is (a kernel, a call of PyTorch) and how much it computes is worked out
-from here, when somebody asks.
+from here, when it is asked for.
 """
 
 from __future__ import annotations

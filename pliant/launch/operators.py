@@ -25,7 +25,7 @@ class TensorView:
     strides: tuple[Expr, ...]
     offset: Expr
     dtype: torch.dtype
-    written: bool = False  # by an operator: a tensor whose version nobody else counts
+    written: bool = False  # by an operator: a tensor with a version counter of its own
 
 
 @dataclass(frozen=True, slots=True, eq=False)

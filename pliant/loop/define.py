@@ -159,7 +159,7 @@ class Definition:
     type: Type
     body: Computed | Reduced | Scanned | Scattered | None = None
     # Instead of memory of its own: the memory that is overwritten with it, or a part of that from
-    # `offset` on; who reads the definition afterwards may read all of the memory.
+    # `offset` on; a reader of the definition may read all of the memory.
     into: Definition | None = None
     offset: Expr = ZERO
     device: str = "cpu"  # the type of device that has the memory

@@ -76,7 +76,7 @@ class NotFused(Enum):
 
 
 Refused = dict[tuple["Definition", "Definition"], NotFused]
-"""By what is read and who reads it."""
+"""The reasons by what is read, and the definition that reads it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -715,7 +715,7 @@ def _may_fail(item: FusionGroup | ExternCall) -> bool:
 
 
 def users(plan: Sequence[FusionGroup | ExternCall]) -> dict[Definition, set[int]]:
-    """Who reads each definition: positions in the plan."""
+    """By definition: the positions in the plan of the groups and calls that read it."""
     readers: dict[Definition, set[int]] = {}
     for at, item in enumerate(plan):
         for of in read_by(item):

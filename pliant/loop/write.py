@@ -90,7 +90,7 @@ class _Writer:
         self.group = group
         self.stored = [member for member in group.members if member in stored]
         self.kept = frozenset(stored)
-        # Eager raises for an index out of range even if nobody reads the result, so these are
+        # Eager raises for an index out of range even if nothing reads the result, so these are
         # computed for their test alone.
         tested = only_for_faults(group, stored)
         self.computed = [m for m in group.members if m in stored or m in tested]

@@ -1,7 +1,7 @@
 """Tensors made from numbers: fills, ranges, the identity.
 
 The one idea: the sizes and the dtype are those of the result as eager PyTorch gives them; a rule
-only says what stands at an index. `empty` is zeros: nobody can tell, and what is overwritten is
+only says what stands at an index. `empty` is zeros: that can't be told, and what is overwritten is
 never computed.
 """
 

@@ -12,7 +12,7 @@ part is full.
 
 Machine code is run as it is. So only regular files are read that this user (or root) owns, in
 directories that nobody else can write to; links inside the cache are not followed. Whatever else
-lies at a path, such as a pipe that nobody writes to, can't make us wait.
+lies at a path, such as a pipe without a writer, can't make us wait.
 """
 
 from __future__ import annotations

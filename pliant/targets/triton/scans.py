@@ -48,7 +48,7 @@ def scans_of(
     return None if carried or _looks_back(body, scans) else tuple(scans)
 
 
-_LEAVES: Final = frozenset({Op.STORE, Op.AS_INDEX})  # who uses an index is not seen here
+_LEAVES: Final = frozenset({Op.STORE, Op.AS_INDEX})  # uses of an index are not seen here
 
 
 def _looks_back(body: Sequence[LoopValue], scans: Sequence[BlockScan]) -> bool:
