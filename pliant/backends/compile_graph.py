@@ -81,7 +81,7 @@ def simplify(functional: FunctionalBuilder, target: Target, hint: Hint) -> None:
 
 
 def or_not_generated(name: str, options: Options, generate: Callable[[], T]) -> T | None:
-    """What is generated; None where there is no code, with an event that says why."""
+    """The result of `generate`, or None where there is no code, with an event that says why."""
     try:
         return generate()
     except NotFunctionalized as reason:
@@ -105,7 +105,7 @@ def report_failure(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedCode:
-    """What became of a graph, stage by stage."""
+    """A compiled graph: the value of each stage, and what ties the last to this process."""
 
     functional: Functional
     lowered: Lowered

@@ -37,7 +37,8 @@ class Literals:
         return memory is not None and memory.of in self._numbers
 
     def read(self, indexed: IndexedTensor) -> IndexedTensor:
-        """The same tensor for PyTorch, and for kernels a number if it is one."""
+        """The tensor, whose elements are its number for kernels if it is a literal. PyTorch still
+        gets its memory."""
         if not self.has(indexed):
             return indexed
         assert indexed.memory is not None

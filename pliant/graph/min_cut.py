@@ -94,8 +94,8 @@ class FlowNetwork:
             self._left.append(room)
 
     def _levels(self) -> list[int]:
-        """By node: its distance from the source, along edges with residual capacity (a breadth-
-        first search); -1 if it can't be reached."""
+        """By node: its distance from the source, along edges with residual capacity; -1 if it can't
+        be reached. A breadth-first search."""
         levels = [-1] * len(self._edges)
         levels[self._source] = 0
         waiting = deque([self._source])

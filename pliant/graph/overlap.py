@@ -214,7 +214,8 @@ def inputs_that_share(examples: Sequence[Any]) -> set[int]:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where its first element begins and its last one ends, in bytes."""
+    """The range of bytes that a tensor's elements are in: where the first begins, and where the
+    last ends."""
     first = int(tensor.storage_offset())
     steps = zip(tensor.size(), tensor.stride(), strict=True)
     last = first + sum((size - 1) * stride for size, stride in steps)

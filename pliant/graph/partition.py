@@ -79,7 +79,7 @@ computes in a checkpoint, which it wants to be computed again."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """What it costs to save a value, or to compute it again. `budget` is how much memory may be
+    """The prices of saving values and of computing them again. `budget` is how much memory may be
     used, from 0, where all that can be is computed again, to 1, where time alone counts. `size`
     gives the numbers that sizes are expected to be, `arithmetic` what it costs to compute compared
     with a CPU."""

@@ -67,7 +67,7 @@ class GroupKernel:
     operators: tuple[Node, ...] = ()  # that it computes, for targets that name kernels
 
     def __str__(self) -> str:
-        """As a person would read it."""
+        """The source if people read that (Triton), under the program's lines; else the loop IR."""
         if not self.source.readable:
             return str(self.kernel)
         return "\n".join([*lines_of(self.operators), self.source.text.rstrip()])

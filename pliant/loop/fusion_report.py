@@ -55,8 +55,8 @@ def _groups(scheduled: Scheduled) -> Iterable[tuple[int, ScheduledGroup]]:
 def _edges(
     scheduled: Scheduled, group: FusionGroup, maker: Mapping[Definition, str]
 ) -> dict[tuple[str, str], tuple[set[Definition], set[Definition]]]:
-    """What the group reads or overwrites of others and its members that do, by who made it and why
-    that isn't fused."""
+    """The edges to a group from other kernels and calls, by the name of those and the reason why
+    they aren't fused: the definitions that are read or overwritten, and the members that do it."""
     edges: dict[tuple[str, str], tuple[set[Definition], set[Definition]]] = {}
     refused = scheduled.refused
     if refused is None:  # reasons were not collected when the program was scheduled

@@ -58,7 +58,8 @@ def _linear_gradient(grad: Any, weight: Any) -> Any:
 
 
 def _weight_gradient(rows: Any, flat: Any, weight: Any) -> Any:
-    """By rows where the weight is laid out by rows, otherwise by columns, as autograd's."""
+    """The gradient of the weight of `linear`, with the layout that autograd's has: by rows if the
+    weight is laid out by rows, else by columns."""
     if sure(weight.stride(1) == 1) and sure(weight.stride(0) == weight.size(1)):
         return aten.mm.default(rows.t(), flat)
     return aten.mm.default(flat.t(), rows).t()
@@ -70,7 +71,7 @@ def _once() -> Any:
 
 
 def _rows(t: Any) -> Any:
-    """All but the last dimension as one."""
+    """The tensor as a matrix: all but the last dimension are its rows."""
     if t.dim() == 2:
         return t
     flat = flatten(t, 0, -2)
@@ -119,7 +120,7 @@ def _matmul(a: Any, b: Any) -> Any:
 
 
 class _BatchNorm(torch.autograd.Function):
-    """In training. The running statistics are written to on the way."""
+    """`F.batch_norm` in training. The forward also writes to the running statistics."""
 
     @staticmethod
     def forward(
@@ -236,7 +237,8 @@ def _overridden_batch_norm(
 
 
 def _in_order_of_operator(function: Any) -> Any:
-    """The same for the function of C++, which takes scaling first, and whether to use cuDNN."""
+    """The rule for `torch.batch_norm`, whose arguments are in another order: weight and bias come
+    first, and whether to use cuDNN last."""
 
     def rule(x: Any, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> Any:
         *options, _ = rest

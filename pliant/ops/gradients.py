@@ -333,7 +333,7 @@ def mse_loss(grad: Any, x: Any, target: Any, reduction: int) -> Any:
 
 
 def _difference(x: Any, target: Any) -> Any:
-    """From a target that may be a mask, too: PyTorch subtracts no masks."""
+    """x - target, where the target may be a mask: PyTorch doesn't subtract bools."""
     return x - (target.to(x.dtype) if target.dtype is torch.bool else target)
 
 
@@ -396,7 +396,8 @@ register(
 
 
 def _batch_norm_backward_meta(func: Any, grad: Any, x: Any, weight: Any, *rest: Any) -> Any:
-    """PyTorch's meta kernel computes on the way, and asks about sizes for that."""
+    """The metadata of this backward. PyTorch's meta kernel does the arithmetic on meta tensors, and
+    asks about sizes for that."""
     *_, mask = rest
     if not x.is_contiguous() or (weight is not None and weight.dtype is not x.dtype):
         return func(grad, x, weight, *rest)

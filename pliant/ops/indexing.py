@@ -135,7 +135,7 @@ def _symbolic_take_along_dim(t: torch.Tensor, indices: torch.Tensor, dim: Any = 
 
 
 def _differentiable_take_along_dim(t: Any, indices: Any, dim: Any = None) -> Any:
-    """As PyTorch's C++ does, which takes no symbolic sizes."""
+    """`take_along_dim` decomposed as in PyTorch's C++, which takes no symbolic sizes."""
     if type(dim) is not int or t.dim() != indices.dim() or not t.dim():
         return NotImplemented
     dim %= t.dim()

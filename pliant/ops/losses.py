@@ -208,7 +208,7 @@ def nll_loss_forward(
 
 
 class _Chosen:
-    """What the target chooses at an index."""
+    """The score and the weight that a target chooses from scores x, and the loss of it."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class _Chosen:
 
 
 def _symbolic_loss(inner: Any) -> Callable[..., Any]:
-    """Of two tensors of the same shape; PyTorch would broadcast them first."""
+    """The metadata of a loss of two tensors of the same shape. PyTorch broadcasts others first."""
 
     def symbolic(
         t: torch.Tensor, target: torch.Tensor, *args: Any, reduction: str = "mean", **more: Any

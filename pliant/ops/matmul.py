@@ -141,7 +141,8 @@ def _no_view(product: Any, sizes: Sequence[Any]) -> Any:
 
 
 def _matmul_sizes(a: Fake, b: Fake) -> tuple[Any, ...] | None:
-    """Of batches of matrices; what is less is one operator, or is folded in several ways."""
+    """The sizes of a product of batches of matrices; None for operands of fewer dimensions, which
+    are one operator, or are folded in several ways."""
     if a.dim() < 3 or b.dim() < 3 or not shapes.same_size(a.size(-1), b.size(-2)):
         return None
     batch = broadcast([a.shape[:-2], b.shape[:-2]])
@@ -192,7 +193,8 @@ register_functions((F.linear,), symbolic=_linear, sizes=_linear_sizes, cast_by_p
 
 
 def _einsum(equation: Any, *operands: Any) -> Any:
-    """Of one or two tensors, without repeated letters in one of them."""
+    """`einsum` of one or two tensors without repeated letters in one of them, by `bmm`;
+    NotImplemented for others."""
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = tuple(operands[0])
     parsed = _parse(equation, operands)
@@ -298,8 +300,8 @@ def _summed_but_for(t: Tensor, name: str, out: str, other: str) -> tuple[Tensor,
 
 
 def _in_order(t: Tensor, name: str, out: str) -> Tensor:
-    """With its dimensions in the order of `out`, and one of size 1 for each that it doesn't have.
-    Those that are not in `out` have one element."""
+    """The tensor with its dimensions in the order of `out`, and one of size 1 for each letter that
+    it doesn't have. Dimensions that aren't in `out` have one element, and are dropped."""
     rest = [name.index(c) for c in name if c not in out]
     t = t.permute([name.index(c) for c in out if c in name] + rest)
     for _ in rest:

@@ -611,14 +611,14 @@ ALIASES: Final = {
 
 
 def _angle(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Of complex numbers it is computed into memory that is made beforehand."""
+    """The strides of `angle`. For complex numbers PyTorch allocates a contiguous result first."""
     if tensors[0].is_complex():
         return contiguous_strides(sizes)
     return pointwise_strides(tensors, sizes)
 
 
 def _isinf(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Of integers it is a tensor of zeros."""
+    """The strides of `isinf`. For integers PyTorch returns zeros like the tensor."""
     return (pointwise_strides if tensors[0].is_floating_point() else like_first)(tensors, sizes)
 
 

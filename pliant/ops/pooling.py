@@ -44,7 +44,8 @@ def _most(t: Type) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PoolingWindow:
-    """How windows lie along one dimension of a size."""
+    """How windows lie along one dimension of this `size`: window i begins at `i*step - pad`, and
+    its `length` elements are `apart` from each other (dilation)."""
 
     length: int
     step: int
@@ -54,11 +55,12 @@ class PoolingWindow:
     size: Expr
 
     def first(self, i: Expr) -> Expr:
-        """Where the i-th begins, maybe below 0."""
+        """Where window i begins, which may be below 0, in the padding."""
         return i * self.step - self.pad
 
     def inside(self, b: LoopBody, i: Expr, k: int) -> list[LoopValue]:
-        """The conditions under which the k-th element of the i-th is an element."""
+        """The conditions under which the k-th place of window i is inside of the dimension; none
+        where that is sure."""
         place, reach = self.first(i) + k * self.apart, k * self.apart
         conditions = [compared(b, Op.GE, place, 0)] if reach < self.pad else []
         # Only the last elements of a window can be past the end, unless a whole window may begin
@@ -137,7 +139,7 @@ def _average(count: int) -> Callable[..., IndexedTensor]:
 
 
 def _counted(window: PoolingWindow, i: Expr, with_padding: bool) -> Expr:
-    """How many elements of the i-th window count."""
+    """How many elements window i is averaged over."""
     pad = window.pad if with_padding else 0
     if not window.beyond and pad == window.pad:
         return as_expr(window.length)
@@ -355,7 +357,8 @@ for _count in (1, 2, 3):
 
 
 def _filled_up(args: Args, defaults: Args) -> Args:
-    """With what was not given of those after the second."""
+    """The arguments of a pooling operator, with defaults for those after the second that aren't
+    given."""
     return (*args, *defaults[len(args) - 2 :])
 
 

@@ -45,7 +45,7 @@ def _symbolic_dropout(input: Tensor, p: float = 0.5, *args: Any, **kwargs: Any) 
 
 
 def _dropout(x: torch.Tensor, p: float, train: bool) -> Any:
-    """What PyTorch does, without asking whether there is anything to drop."""
+    """`dropout` as PyTorch composes it, without its question whether the tensor is empty."""
     if not train or p == 0:
         return x
     if p == 1:

@@ -57,7 +57,7 @@ def _gru(
     both_ways: Any,
     batch_first: Any = None,
 ) -> Any:
-    """Also of a plain RNN."""
+    """The metadata of a network with one state: a GRU or a plain RNN."""
     if batch_first is None or t.dim() != 3 or not isinstance(state, Tensor):
         return NotImplemented
     inputs = (t, state, *weights)
@@ -74,7 +74,7 @@ def _lstm_cell(t: Any, state: Any, *weights: Any) -> Any:
 
 
 def _gru_cell(t: Any, state: Any, *weights: Any) -> Any:
-    """Also of a plain RNN."""
+    """The metadata of a cell with one state: a GRU or a plain RNN."""
     if not isinstance(state, Tensor) or t.dim() != 2 or state.dim() != 2:
         return NotImplemented
     need(t.size(0) == state.size(0))

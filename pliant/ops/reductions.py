@@ -339,7 +339,7 @@ def extreme(
 def position(
     low: Lowering, largest: bool, x: IndexedTensor, dim: int | None, keepdim: bool
 ) -> IndexedTensor:
-    """Where the extreme is, the first of them: along `dim`, or counting all elements."""
+    """The position of the first extreme: along `dim`, or among all elements if that is None."""
     dims = low.dims(x, dim)
     need_elements(low, x, dims)
     working = low.cast(x, Type.U8 if x.type is Type.BOOL else computed_in(x.type))

@@ -41,7 +41,7 @@ CombineStates = Callable[[LoopBody, State, State], State]
 
 
 def wide(low: Lowering, t: Type) -> Type:
-    """In what eager PyTorch keeps running sums of this type."""
+    """The type in which eager PyTorch keeps running sums of elements of type t."""
     if t in INTEGER:
         return Type.I64
     return Type.F32 if t in HALF or (t is Type.F32 and not _in_order(low)) else Type.F64

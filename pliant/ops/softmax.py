@@ -54,7 +54,7 @@ def _exponentials(
 
 
 def _reciprocal(b: LoopBody, v: LoopValue) -> LoopValue:
-    """Of a sum of at least 1, or nan: nothing overflows."""
+    """1 / v, for a sum of exponentials, which is at least 1 or nan, so that nothing overflows."""
     return b(Op.DIV, b.constant(1.0, v.type), v)
 
 

@@ -56,7 +56,8 @@ def _weighted(dtype: torch.dtype) -> torch.dtype:
 
 
 def _unique(inverse_at: int, counts_at: int | None) -> DataShape:
-    """Of all elements. Results that were not asked for are empty."""
+    """The shape rule of an operator that returns the distinct elements of a tensor. Results that
+    aren't asked for are empty."""
 
     def rule(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs) -> Recipe | None:
         t = args[0]

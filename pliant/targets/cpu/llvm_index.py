@@ -113,7 +113,7 @@ class IndexWriter:
         return first
 
     def power(self, node: Expr) -> Reg:
-        """Of two only: a shift. Other powers of symbols don't occur in sizes."""
+        """A power of two, as a shift. Other powers of symbols don't occur in sizes."""
         base, exponent = node.args
         if base.value != 2:
             raise NotImplementedError(f"{node} as an index")

@@ -331,7 +331,7 @@ def log_to_base(code: Code, x: Reg, base: int) -> Reg:
 
 
 def _in_two(value: float, low: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """As sums of two doubles, and of two float32 (of which the first has few bits)."""
+    """A number as a sum of two doubles (`low` is the second), and as one of two float32."""
     high = rounded(value)
     return (value, low), (high, value - high)
 
@@ -427,7 +427,7 @@ def cosh(code: Code, x: Reg) -> Reg:
 
 
 def tan(code: Code, x: Reg) -> Reg:
-    """Of the smallest doubles, Sleef's is 0."""
+    """Sleef's tangent; x itself if it is small, as Sleef gives 0 for the smallest doubles."""
     result = library(code, "tanf" if x.type == "float" else "tan", x)
     return code.select(fabs(code, x).compare("lt", 2.0**-30), x, result)
 

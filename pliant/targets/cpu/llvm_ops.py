@@ -339,5 +339,5 @@ OPS: Final[dict[Op, Emit]] = {
 
 
 def lowest(t: Type) -> float | int:
-    """What is not larger than any number of the type."""
+    """The least number of the type: minus infinity for floats."""
     return -math.INF if t in FLOAT else smallest(t)

@@ -237,7 +237,7 @@ class Code:
         return self.shuffled(first, None, lanes)
 
     def cast_lanes(self, a: Reg, type: str, lanes: int) -> Reg:
-        """The same bits as other lanes."""
+        """The same bits as lanes of another type (`bitcast`)."""
         return self.define(f"bitcast {a} to {vector(type, lanes)}", type, lanes)
 
     def _longer(self, a: Reg, lanes: int) -> Reg:

@@ -117,7 +117,7 @@ class TritonTarget:
         return self._handle(self._kernel(source), source)
 
     def start(self, sources: Sequence[KernelSource]) -> list[Callable[[], Any]]:
-        """In several threads: most of the time Triton does not hold Python's lock."""
+        """Compiles in several threads: most of the time Triton does not hold Python's lock."""
         if self.device != "cuda":
             return [partial(self.compile, source) for source in sources]
         started: list[Callable[[], Any]] = []
