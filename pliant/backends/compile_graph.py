@@ -8,7 +8,6 @@ process: a `Program` is plain data.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,7 +26,7 @@ from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.base.position import lines_of
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.graph.body_code import FlatBody, bodies_in
 from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.functionalize import NotFunctionalized, functionalize

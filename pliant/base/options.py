@@ -11,13 +11,13 @@ import functools
 import threading
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from pliant._native import locked
 from pliant.base.errors import InvalidOptionError, UnknownOptionError, choices
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,12 +8,12 @@ each is made by a tiny function with the user's file name, function name, line a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 from weakref import finalize
 
 from pliant.base.position import Position
+from pliant.base.values import replace
 
 # Code of residual functions and graphs: from a line to the user's stack at that line.
 LineMap = Callable[[int], tuple[Position, ...]]

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.bytecode.semantics import match_class
 
 Count = int | Callable[[int], int]

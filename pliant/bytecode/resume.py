@@ -35,12 +35,11 @@ import enum
 import inspect
 import types
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 from pliant.base.external import STRUCTURES, External
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.base.weak import ByIdentity
 from pliant.bytecode import flow
 from pliant.bytecode.assemble import AssemblyItem, Header, assemble

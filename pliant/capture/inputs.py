@@ -9,13 +9,13 @@ from __future__ import annotations
 import types
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pliant.base.errors import InvalidMarkError
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.capture.value import Value
 from pliant.capture.values.number import Number
 from pliant.dynamic.choose import (

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import types
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +28,7 @@ from pliant.base.forks import COMPILATION
 from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
 from pliant.base.late import Late
 from pliant.base.options import Options
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.capture.capture import NotCaptured, capture, refused
 from pliant.capture.directives import disable
 from pliant.capture.inputs import Dynamic, observe

@@ -10,14 +10,13 @@ import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
 from pliant.base import events
 from pliant.base.late import Late
 from pliant.base.position import Position, lines_of
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.capture.breaks import BREAKS
 from pliant.dynamic.shape_log import ShapeLog
 from pliant.stages import Bindings, BreakInfo, Captured, Compiled

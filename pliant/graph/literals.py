@@ -7,9 +7,9 @@ has the number.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from pliant.base.values import replace
 from pliant.graph.ir import Tensor
 from pliant.loop.define import Definition
 from pliant.loop.types import BY_DTYPE

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
 from pliant.base.operators import record_of
+from pliant.base.values import replace
 from pliant.graph.extern import ExternOperator, TensorArgument
 from pliant.graph.in_place import InPlace, Lowered, laid_out_so
 from pliant.graph.ir import (

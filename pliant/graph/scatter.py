@@ -8,12 +8,12 @@ where their elements are from strides.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
 from pliant.base.devices import CPU
+from pliant.base.values import replace
 from pliant.graph.ir import Strided, Tensor
 from pliant.graph.overlap import keep_injective
 from pliant.sym.cond import eq, ge, le

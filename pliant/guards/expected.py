@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final, Literal
 
 from pliant.base.external import PLAIN, SINGLE, STRUCTURES, Mapper, without_addresses
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.guards.source import Source
 from pliant.sym.program import SizeProgram
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from pliant.base import events
 from pliant.base.isolation import FATAL
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.graph.ir import Node
 from pliant.launch.kernel_names import label_of, lines_of
 from pliant.loop.body import FLAG

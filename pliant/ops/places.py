@@ -12,9 +12,8 @@ condition: `pad` is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.loop.define import BodyAround, Definition, Index, LoopBody, broadcast_index
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type

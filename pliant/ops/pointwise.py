@@ -8,12 +8,12 @@ that most operators are a line. Here are arithmetic, comparisons, bits and funct
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
 from pliant.base.operators import RECORDS, aten_names, register
+from pliant.base.values import replace
 from pliant.fake import meta, shapes
 from pliant.fake.layout import (
     contiguous_strides,

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
 from pliant.base.operators import aten_names, register
+from pliant.base.values import replace
 from pliant.fake.raising import never
 from pliant.fake.traced import by_marks, in_rows
 from pliant.loop.define import Index, LoopBody, Scan, Scanned

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +17,7 @@ from torch import fx
 from torch.utils._pytree import tree_map
 
 from pliant.base.isolation import FATAL
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.reproduce.graphs import Pieces, RecordedGraph
 from pliant.reproduce.inputs import FEW, INTEGERS, InputWriter, tensors_in
 from pliant.reproduce.script import Script, SeenFailure

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from pliant._native import Dispatcher
 from pliant.backends.registry import backend_name, lookup
 from pliant.base.errors import BackendError, InternalError, PliantError
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.driver.stance import set_stance
 from pliant.module import CompiledModule
 from pliant.reproduce.compare import leaves

@@ -10,7 +10,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from pliant import api
 from pliant.backends.registry import backend_name
 from pliant.base.errors import PliantError
 from pliant.base.options import Options, config
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.driver.stance import set_stance
 from pliant.reproduce.compare import difference
 from pliant.reproduce.inputs import GlobalState, InputCode, copied

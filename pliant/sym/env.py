@@ -25,11 +25,11 @@ that check: `guards` therefore only looks at guards.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from pliant.base.errors import ShapeConstraintError
 from pliant.base.position import Position
+from pliant.base.values import replace
 from pliant.sym import explain
 from pliant.sym.bounded import MOST_DEPTH, bounded
 from pliant.sym.cond import TRUE, Cond, and_, eq, ge, not_

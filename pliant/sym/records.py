@@ -6,12 +6,11 @@ the user's, what the answer was, why, and what now depends on it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from pliant.base.external import PLAIN, STRUCTURES
 from pliant.base.position import Position
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr

@@ -8,11 +8,11 @@ what its nature says: a size is at least 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, Final
 
 from pliant.base.errors import ShapeConstraintError
 from pliant.base.position import Position
+from pliant.base.values import replace
 from pliant.sym.cond import Cond, ge, le
 from pliant.sym.expr import BaseExpr, Expr, evaluate, symbol
 from pliant.sym.facts import Facts

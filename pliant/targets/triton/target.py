@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +11,7 @@ import torch
 
 from pliant.base.isolation import FATAL
 from pliant.base.late import Late
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.loop.body import FLAG
 from pliant.loop.ir import Kernel, Op, values
 from pliant.loop.types import FLOAT, INTEGER
