@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
 import torch
 from torch import fx
 
+from pliant.base.deferred import Deferred
 from pliant.base.external import PLAIN, External
 from pliant.base.position import Position
 from pliant.base.values import dataclass
@@ -119,6 +120,17 @@ class ResumeTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class CapturedParts:
+    """The parts of a capture that are read when it is shown, checked or written to disk. Running it
+    takes the objects themselves, which are in `Bindings`."""
+
+    graph: CapturedGraph | None
+    guards: tuple[Guard, ...]
+    slots: tuple[Source, ...]  # what the residual code's parameters are
+    symbols: tuple[Provenance, ...] = ()  # why each symbolic number is what it is
+
+
+@dataclass(frozen=True, slots=True)
 class Captured:
     """A function, or the part of it up to a graph break, as a graph, guards and residual code.
 
@@ -128,17 +140,14 @@ class Captured:
 
     name: str
     parameters: tuple[str, ...]  # of the function
-    graph: CapturedGraph | None
+    parts: Deferred[CapturedParts]
     graph_name: str  # how the residual code calls the graph
     graph_line: int  # the residual line that calls the graph, if there is one
-    guards: tuple[Guard, ...]
-    slots: tuple[Source, ...]  # what the residual code's parameters are
     residual: str
     namespace: dict[str, Any]  # the globals of the residual code
     lines: dict[int, tuple[Position, ...]]  # residual line to the user's stack
     resumes: tuple[ResumeTarget, ...] = ()
     broken: BreakInfo | None = None
-    symbols: tuple[Provenance, ...] = ()  # why each symbolic number is what it is
     assumptions: tuple[tuple[str, bool], ...] = ()  # answers taken for want of better ones
     speculations: tuple[
         tuple[str, bool], ...
@@ -147,6 +156,22 @@ class Captured:
     rerunnable: bool = True  # if the graph fails at run time, running the function anew is the same
     undoable: bool = False  # so it is if no node that is final has run
     only_writes: bool = True  # so it is if no node has written to memory from outside
+
+    @property
+    def graph(self) -> CapturedGraph | None:
+        return self.parts().graph
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        return self.parts().guards
+
+    @property
+    def slots(self) -> tuple[Source, ...]:
+        return self.parts().slots
+
+    @property
+    def symbols(self) -> tuple[Provenance, ...]:
+        return self.parts().symbols
 
     def __str__(self) -> str:
         parts = {
@@ -170,7 +195,7 @@ class Captured:
 class Bindings:
     """What ties a capture to this process: the objects in it, and what was made of them."""
 
-    objects: tuple[Any, ...]  # what the externals stand for
+    objects: Sequence[Any]  # what the externals stand for: more, once `Captured.parts` is made
     graph: fx.GraphModule | None
     shapes: Shapes | None  # what is known of the graph's inputs, for backends of our own
     examples: tuple[torch.Tensor | float, ...]  # the graph's inputs as seen during capture

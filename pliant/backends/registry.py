@@ -183,6 +183,11 @@ def is_own(backend: Backend) -> bool:
     return hasattr(backend, "compile_with_values")
 
 
+def keeps_graph(backend: Backend) -> bool:
+    """Whether a backend leaves the graph that it is given as it is. Others may change it."""
+    return is_own(backend) or backend is eager
+
+
 def backend_name(backend: Backend) -> str:
     """What to call a backend in a message."""
     name = getattr(backend, "__name__", None)

@@ -8,7 +8,7 @@ since its targets are functions of all kinds, loading one traces it anew, and wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from torch import fx
@@ -16,26 +16,45 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from pliant.base.external import PLAIN, Externals
 from pliant.base.writes import RAISES, WRITES
-from pliant.capture.graph import GraphInput
-from pliant.stages import CapturedGraph, GraphNode, NodeRef
+from pliant.guards.guard import Guard, guards_data
+from pliant.guards.source import Source
+from pliant.stages import CapturedGraph, CapturedParts, GraphNode, NodeRef
 from pliant.sym.frozen import SYMBOLS, Shapes
+from pliant.sym.records import Provenance
 
 MARKS: Final = (WRITES, RAISES)
 
 
-def graph_data(
+def parts_data(
+    externals: Externals,
+    graph: fx.GraphModule | None,
+    shapes: Shapes | None,
+    inputs: tuple[Source, ...],
+    guards: tuple[Guard, ...],
+    slots: tuple[Source, ...],
+    symbols: tuple[Provenance, ...],
+) -> CapturedParts:
+    """What a capture has found, as data. `inputs` are in the order of the graph's placeholders."""
+    return CapturedParts(
+        None if graph is None else _graph_data(graph, shapes, inputs, externals),
+        guards_data(guards, externals),
+        externals.visit(slots),
+        externals.visit(symbols),
+    )
+
+
+def _graph_data(
     graph: fx.GraphModule,
     shapes: Shapes | None,
-    inputs: Sequence[GraphInput],
+    inputs: tuple[Source, ...],
     externals: Externals,
 ) -> CapturedGraph:
-    """The graph as data. `inputs` are in the order of its placeholders."""
     nodes = list(graph.graph.nodes)
     names = dict.fromkeys(node.target for node in nodes if node.op == "get_attr")
     return CapturedGraph(
         nodes=tuple([_node(node, externals) for node in nodes]),
         attributes={name: _attribute(getattr(graph, name), externals) for name in names},
-        inputs=tuple([externals.visit(entry.source) for entry in inputs]),
+        inputs=externals.visit(inputs),
         layouts=() if shapes is None else shapes.inputs,
     )
 
@@ -86,5 +105,5 @@ def _arguments(values: Iterable[Any], externals: Externals) -> list[Any]:
 def _attribute(value: Any, externals: Externals) -> Any:
     """The body of a control flow operator is a graph too."""
     if isinstance(value, fx.GraphModule):
-        return graph_data(value, None, (), externals)
+        return _graph_data(value, None, (), externals)
     return externals.external(value)

@@ -23,12 +23,13 @@ import torch
 from torch import fx
 
 from pliant._native import State
+from pliant.base.deferred import Deferred
 from pliant.base.external import Externals, without_addresses
 from pliant.base.position import Position
 from pliant.bytecode.tables import JUMPS, OPCODES, Role, opcodes_with
 from pliant.capture import residual_ops
 from pliant.capture.aliasing import assume_distinct, assume_present
-from pliant.capture.data import graph_data, namespace_data
+from pliant.capture.data import namespace_data, parts_data
 from pliant.capture.failures import written_inputs
 from pliant.capture.frame import Frame
 from pliant.capture.graph import GraphInput
@@ -41,9 +42,9 @@ from pliant.capture.torch_state import NESTING
 from pliant.capture.trace import Restart, Trace
 from pliant.capture.value import Break, Null, Value
 from pliant.capture.values.objects import ExceptionValue
-from pliant.guards.guard import Guard, GuardKind, guards_data
+from pliant.guards.guard import Guard, GuardKind
 from pliant.guards.source import HANDED_OVER, Local
-from pliant.stages import Bindings, BreakInfo, Captured, ResumeTarget
+from pliant.stages import Bindings, BreakInfo, Captured, CapturedParts, ResumeTarget
 from pliant.sym.frozen import META
 
 Result = tuple[Captured, Bindings]
@@ -309,30 +310,9 @@ class Finisher:
         assume_distinct(trace)
         assume_present(trace, set(emit.slots))
         guards = (Guard(GuardKind.STATE, None, self.state), *trace.guards, *trace.sizes.guards())
-        inputs, data = (trace.graph.inputs if graph else []), self.externals.visit
-        captured = Captured(
-            name=self.name,
-            parameters=self.parameters,
-            graph=None if graph is None else graph_data(graph, shapes, inputs, self.externals),
-            graph_name=graph_name,
-            graph_line=len(comments) + drawing + 2 + (1 if self.saved else 0),
-            guards=guards_data(guards, self.externals),
-            slots=data(tuple(emit.slots)),
-            residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
-            namespace=namespace_data(emit.namespace, self.externals),
-            lines={line + offset: stack for line, stack in self.where.items()},
-            resumes=tuple(self.resumes),
-            broken=self.broken,
-            symbols=data(tuple(trace.sizes.provenance())),
-            assumptions=trace.sizes.assumptions(),
-            speculations=trace.graph_effects.speculations,
-            saved=self.saved,
-            rerunnable=trace.graph_effects.rerunnable,
-            undoable=trace.graph_effects.undoable,
-            only_writes=trace.graph_effects.only_writes,
-        )
+        inputs = trace.graph.inputs if graph else []
         bindings = Bindings(
-            objects=tuple(self.externals.objects),
+            objects=self.externals.objects,
             graph=graph,
             shapes=shapes,
             examples=tuple(entry.example for entry in inputs),
@@ -341,7 +321,35 @@ class Finisher:
             undo=tuple(undo for undo in trace.undo if undo not in NESTING),
             shape_log=trace.sizes.shape_log,
         )
+        captured = Captured(
+            name=self.name,
+            parameters=self.parameters,
+            parts=self._parts(bindings),
+            graph_name=graph_name,
+            graph_line=len(comments) + drawing + 2 + (1 if self.saved else 0),
+            residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
+            namespace=namespace_data(emit.namespace, self.externals),
+            lines={line + offset: stack for line, stack in self.where.items()},
+            resumes=tuple(self.resumes),
+            broken=self.broken,
+            assumptions=trace.sizes.assumptions(),
+            speculations=trace.graph_effects.speculations,
+            saved=self.saved,
+            rerunnable=trace.graph_effects.rerunnable,
+            undoable=trace.graph_effects.undoable,
+            only_writes=trace.graph_effects.only_writes,
+        )
         return captured, bindings
+
+    def _parts(self, bindings: Bindings) -> Deferred[CapturedParts]:
+        # What it keeps lives as long as the code: the user's tensors, which are with the inputs,
+        # must not.
+        inputs = self.trace.graph.inputs if bindings.graph else []
+        return Deferred(
+            *(parts_data, self.externals, bindings.graph, bindings.shapes),
+            *(tuple([entry.source for entry in inputs]), bindings.guards, bindings.slots),
+            tuple(self.trace.sizes.provenance()),
+        )
 
     def _finish_graph(self, name: str) -> fx.GraphModule | None:
         """The graph with the results that the residual code asked for; None if nothing needs a

@@ -19,7 +19,7 @@ import torch
 
 import pliant.ops.table  # noqa: F401  where to look for what is known of operators
 from pliant._native import Dispatcher, Entry, State, isolated
-from pliant.backends.registry import backend_name, call_backend, is_own, lookup
+from pliant.backends.registry import backend_name, call_backend, is_own, keeps_graph, lookup
 from pliant.base.collection import without_collection
 from pliant.base.dispatch_mode import DispatchMode
 from pliant.base.errors import BackendError, InternalError, PliantError
@@ -283,6 +283,8 @@ class Compiler:
         namespace = {n: routed(self, bound(value)) for n, value in captured.namespace.items()}
         graph = None
         if bindings.graph is not None:
+            if not keeps_graph(backend):
+                captured.parts()  # now, since they tell what was captured
             # Tracebacks show the user's lines instead of those of the graph.
             graphs.register(bindings.graph)
             graphs.name_after(bindings.graph, about["function"])

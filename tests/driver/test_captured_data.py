@@ -1,6 +1,7 @@
 """A capture is data: it can be written to disk, and with its objects it is the program again."""
 
 import io
+import operator
 import os
 import pickle
 import random
@@ -14,8 +15,10 @@ import pytest
 import torch
 from torch import fx
 
+import pliant
 from pliant._native import Entry
 from pliant.base.external import Binder, External
+from pliant.base.options import config
 from pliant.driver import reporting
 from pliant.driver.check import check
 from pliant.guards import plan
@@ -81,6 +84,34 @@ def test_a_capture_is_written_and_read(name):
         others = {pair for pair in names if not pair[0].startswith("pliant.")}
         dtypes = {pair for pair in others if isinstance(getattr(torch, pair[1], 0), torch.dtype)}
         assert others - dtypes <= PLAIN_GLOBALS
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_parts_made_later_are_those_made_at_once(name):
+    at_once = [str(one.captured) for one in compiled(name)[3]]  # to check them
+    with config.patch(check_ir=False):
+        later = compiled(name)[3]
+    assert [str(one.captured) for one in later] == at_once
+    for one in later:
+        check(one.captured, one.bindings)
+
+
+def test_parts_are_those_of_the_graph_that_was_captured():
+    def changes_the_graph(gm, example_inputs):
+        for node in gm.graph.find_nodes(op="call_function", target=operator.mul):
+            node.target = operator.add
+        gm.recompile()
+        return gm.forward
+
+    def doubled(x):
+        return x * 2
+
+    with config.patch(check_ir=False):
+        explanation = pliant.explain(doubled, backend=changes_the_graph)(X())
+    (captured,) = explanation.captured
+    assert [node.name for node in captured.graph.nodes] == ["l_x", "mul", "output"]
+    assert str(captured.graph.nodes[1].target) == "_operator.mul"
+    assert "+" in explanation.graphs[0].code
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

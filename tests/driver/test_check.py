@@ -1,19 +1,30 @@
 """The checker of captures names each invariant that is broken."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
 
+from pliant.base.deferred import made
 from pliant.base.external import External
 from pliant.driver import check as checker
 from pliant.driver.check import MalformedCaptureError, check
 from pliant.guards.guard import Guard, GuardKind
 from pliant.guards.source import Fixed, Local
-from pliant.stages import NodeRef
+from pliant.stages import Captured, CapturedParts, NodeRef
 from pliant.sym.expr import symbol
 from tests.support.captures import compiled
 
 NOWHERE = External(10_000, "<nothing>")
+
+
+PARTS = {field.name for field in dataclasses.fields(CapturedParts)}
+
+
+def replace(value, **changes):
+    """As that of the standard library, also for the parts of a capture."""
+    if isinstance(value, Captured) and PARTS & changes.keys():
+        changes = {"parts": made(replace(value.parts(), **changes))}
+    return dataclasses.replace(value, **changes)
 
 
 def broken(name, change):
