@@ -50,7 +50,7 @@ from pliant.launch.sequence import OutputLayout, Watcher, sequence
 from pliant.loop.define import bytes_of
 from pliant.loop.scheduled import Scheduled, WrittenTooEarly, plan_schedule
 from pliant.ops.lowering import NotLowered
-from pliant.runtime.graphs import function_of
+from pliant.runtime.graphs import function_of, run
 from pliant.sym.expr import Expr
 from pliant.sym.floats import float_bits
 from pliant.sym.frozen import FrozenEnv, Shapes
@@ -312,7 +312,7 @@ class GraphCompiler:
         env = FrozenEnv(self.shapes, ones)
         simplify(functional, self.target, env.expect)
         name = function_of(self.gm)
-        eager: Any = self.gm.forward
+        eager: Any = partial(run, self.gm)
         if views.bases:  # whose strides are compared too
             eager = WithBases(eager, views.bases, ())
         fallback = GraphFallback(eager, Failures(partial(report_failure, name, self.options)))

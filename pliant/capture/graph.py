@@ -21,6 +21,7 @@ from torch import fx
 from torch.fx.node import map_aggregate
 
 from pliant.base.external import PLAIN, without_addresses
+from pliant.base.graph_code import CapturedModule
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.capture.frame import Frame
@@ -341,7 +342,7 @@ class GraphBuilder:
         write_stack_traces(self.graph)
         if check:
             self.graph.lint()
-        return fx.GraphModule(self.root, self.graph, class_name=name)
+        return CapturedModule(self.root, self.graph, class_name=name)
 
 
 def _changes_grad_mode(node: fx.Node) -> bool:

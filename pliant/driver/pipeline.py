@@ -285,8 +285,6 @@ class Compiler:
         if bindings.graph is not None:
             if not keeps_graph(backend):
                 captured.parts()  # now, since they tell what was captured
-            # Tracebacks show the user's lines instead of those of the graph.
-            graphs.register(bindings.graph)
             graphs.name_after(bindings.graph, about["function"])
             reporting.note_reason(bindings.graph, captured.broken)
             with reporting.backend(about, backend_name(backend)):

@@ -1,23 +1,24 @@
-"""Captured graphs: whose they are, where their lines come from in the user's program, and how far
-they ran when they failed."""
+"""Captured graphs: whose they are, and how far they ran when they failed."""
 
 from __future__ import annotations
 
-import linecache
 import types
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import fx
 
-from pliant.base import tracebacks
 from pliant.base.checks import check_truth
-from pliant.base.position import Position
+from pliant.base.graph_code import code_of, nodes_by_line
 from pliant.base.writes import FINAL, PARTLY, WRITES
 
 FUNCTION: Final = "function"
+
+
+def run(graph: fx.GraphModule, *args: Any) -> Any:
+    """Run the code of the graph; `graph.forward` would write it now."""
+    return graph.forward(*args)
 
 
 def name_after(graph: fx.GraphModule, function: str) -> None:
@@ -29,21 +30,6 @@ def function_of(graph: fx.GraphModule) -> str:
     """The user's name for the function of a graph; its own name, if it was not captured by us."""
     name: str = graph.meta.get(FUNCTION) or type(graph).__name__
     return name
-
-
-def register(graph: fx.GraphModule) -> None:
-    """Let tracebacks through the code of `graph`, as it is now, show the user's lines."""
-    # Taken now, as a backend may change the graph later.
-    stacks = [node.meta.get("stack", ()) for node in graph.graph.nodes]
-    node_at = _nodes_by_line(graph)
-
-    def lines(line: int) -> tuple[Position, ...]:
-        index = node_at(line)
-        return stacks[index] if index is not None and index < len(stacks) else ()
-
-    code = _code_of(graph)
-    if code is not None:
-        tracebacks.register(code, lines, partial(_forget_source, code.co_filename))
 
 
 def without_overrides(graph: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,17 +78,17 @@ TESTS: Final[dict[Any, int]] = {check_truth: 2, torch._assert_async: 1}
 def values_at(graph: fx.GraphModule, error: BaseException) -> list[Any]:
     """The local variables of the code of `graph`, and of graphs in it, when `error` came out of it,
     in the order in which they were computed."""
-    codes = {_code_of(part) for part in graph.modules() if isinstance(part, fx.GraphModule)}
+    codes = {code_of(part) for part in graph.modules() if isinstance(part, fx.GraphModule)}
     frames = [entry.tb_frame for entry in _entries(error) if entry.tb_frame.f_code in codes]
     return [value for frame in frames for value in frame.f_locals.values()]
 
 
 def _failed_at(graph: fx.GraphModule, error: BaseException) -> int | None:
     """The number of the node that failed; None if that was not in the code of `graph`."""
-    code = _code_of(graph)
+    code = code_of(graph)
     for entry in _entries(error):
         if entry.tb_frame.f_code is code:
-            return _nodes_by_line(graph)(entry.tb_lineno)
+            return nodes_by_line(graph)(entry.tb_lineno)
     return None
 
 
@@ -111,21 +97,3 @@ def _entries(error: BaseException) -> Iterator[types.TracebackType]:
     while entry is not None:
         yield entry
         entry = entry.tb_next
-
-
-def _code_of(graph: fx.GraphModule) -> Any:
-    return getattr(type(graph).forward, "__code__", None)
-
-
-def _nodes_by_line(graph: fx.GraphModule) -> Callable[[int], int | None]:
-    """From a line of the graph's code to the index of the node on it."""
-    numbers: dict[int, int | None] = getattr(graph, "_lineno_map", None) or {}
-    first: int = getattr(graph, "_prologue_start", 0)
-    return lambda line: numbers.get(line - first)
-
-
-def _forget_source(file: str) -> None:
-    """PyTorch keeps the source of every graph it has made; ours go with their graphs."""
-    linecache.cache.pop(file, None)
-    loader = getattr(fx.graph_module, "_loader", None)
-    getattr(loader, "eval_cache", {}).pop(file, None)
