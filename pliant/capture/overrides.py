@@ -330,11 +330,17 @@ def takes_over(trace: Trace, real: Callable[..., Any], operands: tuple[Value, ..
     return any(_defines(trace, value, name) for value in operands for name in names if name)
 
 
+NUMBERS = frozenset({bool, int, float, complex})
+"""Classes whose methods are all in C."""
+
+
 def _defines(trace: Trace, value: Value, name: str) -> bool:
     """Whether an operand has an operator of its own, written in Python."""
     if isinstance(value, TensorValue):
         return redefines(trace, value, name)
     if isinstance(value, Lazy):  # what is stored, of which nobody asks
+        return False
+    if isinstance(value, Const) and type(value.value) in NUMBERS:
         return False
     return has_python_method(trace, value.python_type(), name)
 

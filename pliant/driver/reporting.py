@@ -158,4 +158,5 @@ def note_reason(graph: Any, broken: BreakInfo | None) -> None:
     stack = () if broken is None else broken.stack
     frames = [FrameSummary(p.file, p.line, p.function, lookup_line=False) for p in stack]
     reason = "return_value" if broken is None else f"{broken.what} [{broken.code}]"
-    graph.compile_subgraph_reason = CompileReason(reason, frames, broken is not None)
+    # Past the assignment of modules, which looks for parameters and submodules.
+    vars(graph)["compile_subgraph_reason"] = CompileReason(reason, frames, broken is not None)

@@ -84,16 +84,16 @@ class RefusesDtypes:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         values = [*_flat(args), *_flat(kwargs.values())]
         tensors = [v for v in values if _is_tensor(v)]
-        types = [v.dtype if _is_tensor(v) else type(v) for v in values]
         if not tensors:
             return False
         if any(map(_is_empty, tensors)):  # meta kernels don't look at sizes that the others refuse
             return True
         # Floats are what every kernel takes.
-        if bool not in types and _USUAL.issuperset(v.dtype for v in tensors):
+        if _USUAL.issuperset([v.dtype for v in tensors]) and bool not in map(type, values):
             return False
         if any(isinstance(v, torch.Tensor) and v.device.type != "cpu" for v in tensors):
             return False
+        types = [v.dtype if _is_tensor(v) else type(v) for v in values]
         key = (*types, *map(_rank, tensors), *kwargs)
         if key not in self.known:
             self.known[key] = not self._takes(args, kwargs) and (

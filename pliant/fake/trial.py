@@ -60,6 +60,9 @@ class Call:
     def mixes_dtypes(self) -> bool:
         """Whether the tensors are of several dtypes. Generated code may convert them where a kernel
         of PyTorch's refuses to."""
+        kinds = [*map(type, (*self.args, *self.kwargs.values()))]
+        if kinds.count(Fake) < 2 and LEAVES.issuperset(kinds):  # as in most calls
+            return False
         leaves = _walk((self.args, self.kwargs))
         return len({leaf.dtype for leaf in leaves if type(leaf) is Fake}) > 1
 
