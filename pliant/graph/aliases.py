@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import field
 from typing import Any, Final
 
 import torch
@@ -60,13 +61,23 @@ class NotFunctionalized(Exception):
 
 
 @dataclass(slots=True, eq=False)
+class VersionCounter:
+    """Writes to a tensor and its views, as PyTorch counts them: those through `.data`, which
+    autograd is not to see, have a counter of their own."""
+
+    writes: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class Base:
     """Memory that tensors are views of. `value` is its current value, `input` the number of the
-    input that it is, if it is one, `version` how often it has been written to."""
+    input that it is, if it is one. `version` counts all writes, `counter` those that PyTorch
+    counts."""
 
     value: Tensor
     input: int | None = None
     version: int = 0
+    counter: VersionCounter = field(default_factory=VersionCounter)
     shared: bool = False  # with another input
     between: bool = False  # whether a view shows what lies between its elements
 
@@ -85,7 +96,16 @@ class TensorAlias:
     kwargs: dict[str, Any] | None = None
     position: int = 0
     grad: bool = True  # the grad mode that a view was made in
-    made_at: int = 0  # the version of the base by then
+    made_at: int = 0  # what its counter said by then
+    counter: VersionCounter = field(init=False)  # shared with what it is a view of
+
+    def __post_init__(self) -> None:
+        self.counter = self.base.counter if self.parent is None else self.parent.counter
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it is the attribute `data` of what it is a view of."""
+        return self.parent is not None and self.counter is not self.parent.counter
 
 
 class AliasWorld(World):

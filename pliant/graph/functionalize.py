@@ -33,7 +33,13 @@ from pliant.fake.tensor import Fake, adopt, make
 from pliant.fake.unbacked import scalar
 from pliant.fake.world import refuses_symbols
 from pliant.graph import autocast, functional_forms
-from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, results_in
+from pliant.graph.aliases import (
+    AliasWorld,
+    NotFunctionalized,
+    TensorAlias,
+    VersionCounter,
+    results_in,
+)
 from pliant.graph.bodies import BODY_RUNS
 from pliant.graph.foreach import of_each
 from pliant.graph.functional_forms import ZEROS_WITH_MEMORY, functional_of, written_number
@@ -53,6 +59,7 @@ from pliant.graph.scatter import (
     window_of,
     written_back,
 )
+from pliant.graph.tensor_attributes import read_attribute, write_attribute
 from pliant.loop.types import BY_DTYPE
 from pliant.ops.lowering import contiguous
 from pliant.sym.cond import Cond
@@ -159,7 +166,7 @@ class Functionalizer(AliasWorld):
             value = self.tensor(fake)
             alias = TensorAlias(
                 *(parent.base, value, parent.base.version, parent, op, view_args, named, position),
-                *(torch.is_grad_enabled(), parent.base.version),
+                *(torch.is_grad_enabled(), parent.counter.writes),
             )
             self._view_node(alias, source, value)
             self._name(fake, alias)
@@ -353,10 +360,11 @@ class Functionalizer(AliasWorld):
         base.value.node = node
         self.function.nodes.append(node)
         base.version += 1  # from here on `value` makes views of this memory again
+        alias.counter.writes += 1
         keep_unwritten(base)
         if base.input is not None:
             self.function.writes[base.input] = base.value
-            self.function.times[base.input] = base.version
+            self.function.times[base.input] = base.counter.writes
 
     def _put_back(self, alias: TensorAlias, new: Fake) -> Tensor:
         """The value of the whole base with `new` in place of the view: undoes view by view."""
@@ -477,6 +485,7 @@ class CapturedRun:
         self.examples = examples
         self.env: dict[fx.Node, Any] = {}
         self.inputs: list[fx.Node] = []
+        self.counters: dict[Any, VersionCounter] = {}  # of what is returned, by memory
         self.grad = self.grad_before = torch.is_grad_enabled()
         self.autocast = autocast.state()
         self.graded = not self.differentiates and any(
@@ -682,22 +691,6 @@ class CapturedRun:
         except Exception:  # what was wrong first is the better reason
             return NotImplemented
 
-    def _getattr(self, node: fx.Node) -> Any:
-        tensor = self._args(node.args[0])
-        if node.args[1] == "data" and self._is_new(tensor):
-            # A write to it does not count as one to the tensor, which can't be seen of a new one.
-            return self.functionalizer.dispatch(aten.detach.default, (tensor,), {})
-        if self.functionalizer.has_wrapper(tensor):  # what it is made of
-            return getattr(tensor, str(node.args[1]))
-        if node.args[1] not in VIEW_ATTRIBUTES:
-            raise NotFunctionalized(f"Tensor.{node.args[1]}")
-        return self._call(getattr, node)
-
-    def _is_new(self, tensor: Any) -> bool:
-        """Whether this graph allocated the tensor's memory, and autograd doesn't track it."""
-        untracked = type(tensor) is Fake and not self.graded
-        return untracked and self.functionalizer.alias(tensor).base.input is None
-
     def _set_grad(self, node: fx.Node) -> None:
         self.grad = bool(node.args[0])
         torch._C._set_grad_enabled(self.grad)
@@ -749,14 +742,19 @@ class CapturedRun:
         root = base.value if of is not None else None
         return OutputView(
             *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, is_input),
-            *(value, self._writes(value, base)),
+            *(value, self._writes(value, alias)),
         )
 
-    def _writes(self, value: Fake, base: Any) -> int:
+    def _writes(self, value: Fake, alias: TensorAlias) -> int:
         """The version counter of a result in new memory. (Fakes count only under autograd.)"""
+        base = alias.base
+        first = base.counter if base.input is not None else alias.counter
+        if self.counters.setdefault(base, first) is not alias.counter:
+            # What the launcher returns of one memory has one counter.
+            raise NotFunctionalized("Tensor.data, returned beside the tensor")
         if base.input is not None:
             return 0
-        return value._version if self.differentiates else base.version
+        return value._version if self.differentiates else alias.counter.writes
 
 
 def _has_body(args: Sequence[Any]) -> bool:
@@ -784,14 +782,14 @@ _STEPS: Final[dict[str, Callable[[CapturedRun, fx.Node], Any]]] = {
 
 _SPECIAL: Final[dict[Any, Callable[[CapturedRun, fx.Node], Any]]] = {
     torch._C._set_grad_enabled: CapturedRun._set_grad,
-    builtins.getattr: CapturedRun._getattr,
+    builtins.getattr: read_attribute,
+    builtins.setattr: write_attribute,
     **dict.fromkeys(autocast.SWITCHES, CapturedRun._switch_autocast),
     checks.check_truth: CapturedRun._check_truth,
     **dict.fromkeys(checks.CHECKS, CapturedRun._check),
 }
 
 
-VIEW_ATTRIBUTES: Final = frozenset(("T", "mT", "H", "mH", "real", "imag"))
 # Methods that do something to a tensor that values don't have.
 REFUSED_METHODS: Final = frozenset(
     ("requires_grad_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook")

@@ -176,7 +176,7 @@ def _check_history(world: AliasWorld, out: Fake) -> None:
     """Refuse a view that was made without grad before a write. If its base requires grad, autograd
     raises when it is asked for the history."""
     steps = world.chain(out)[1:]
-    stale = any(not step.grad and step.made_at != step.base.version for step in steps)
+    stale = any(not step.grad and step.made_at != step.counter.writes for step in steps)
     if stale and all(step.op is None or step.op.func is not DETACH for step in steps):
         raise NotFunctionalized("a view made without grad, of what requires grad, before a write")
 
@@ -210,7 +210,7 @@ def _view(
     steps = tuple(map(_step, aliases))
     # Views of a detached tensor are views of that one for autograd, which has to be one object for
     # all of them.
-    ends = [at for at, step in enumerate(steps) if step.func is DETACH]
+    ends = [at for at, step in enumerate(steps) if step.func in (DETACH, data_of)]
     detached = (id(aliases[ends[-1]]), ends[-1] + 1) if ends else None
     if out is not root:
         if not steps:
@@ -230,4 +230,12 @@ def _step(alias: TensorAlias) -> ViewStep:
     args, kwargs = alias.args[1:], alias.kwargs or {}
     if tensors_in((args, kwargs)):
         raise NotFunctionalized(f"{alias.op.name} with a tensor that says where")
-    return ViewStep(alias.op.func, args, kwargs, alias.position, alias.grad)
+    if alias.is_data and alias.counter.writes:
+        raise NotFunctionalized("Tensor.data that is written to and returned")  # it has a version
+    func = data_of if alias.is_data else alias.op.func
+    return ViewStep(func, args, kwargs, alias.position, alias.grad)
+
+
+def data_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Like `detach`, with a version of its own."""
+    return tensor.data

@@ -73,7 +73,7 @@ def memory_of(functionalizer: Any, alias: Any, view: Any) -> Any:
     but detached, if that tensor is. `view` is the result, which has to lie within the memory."""
     detached = None
     while alias.parent is not None:
-        detached = alias if alias.op.name == DETACH else detached
+        detached = alias if detached is None and alias.op.name == DETACH else detached
         alias = alias.parent
     base, window = alias.base.value, functionalizer.tensor(view)
     if base.dtype is not window.dtype:
@@ -89,7 +89,9 @@ def memory_of(functionalizer: Any, alias: Any, view: Any) -> Any:
         keep_unwritten(alias.base)
     if detached is None or detached.parent is alias:
         return detached or alias
-    return replace(detached, value=alias.value, version=alias.version, parent=alias)
+    direct = replace(detached, value=alias.value, version=alias.version, parent=alias)
+    direct.counter = detached.counter
+    return direct
 
 
 def keep_unwritten(memory: Any) -> None:
