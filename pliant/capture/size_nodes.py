@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from pliant.capture.graph import GraphInput, layout_of
+from pliant.capture.host_randomness import DrawnNumber
 from pliant.capture.value import Break
 from pliant.guards.guard import Load
 from pliant.sym.cond import Cond, eq
@@ -148,6 +149,10 @@ def input_shapes(trace: Trace) -> Shapes:
         for binding in env.bindings
         if isinstance(binding.source, Load) and binding.source.what == "value"
     }
+    # Residual code passes those that it draws, too, though no guard binds them.
+    for info in env.symbols.values():
+        if isinstance(info.source, Load) and isinstance(info.source.source, DrawnNumber):
+            numbers[info.source.source] = info.symbol
     shapes: list[Any] = []
     for entry in trace.graph.inputs:
         if entry.layout is not None and not _has_another_shape(trace, entry):
