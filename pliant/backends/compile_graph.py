@@ -126,9 +126,10 @@ class GeneratedCode:
 
     def with_views(self, launcher: Callable[..., Any]) -> Callable[..., Any]:
         """The launcher, and behind it the views that it leaves to PyTorch."""
-        if not self.views.views:
+        if not self.views.views and not self.views.replaced:
             return launcher
-        outputs = len(self.functional.outputs) - len(self.views.bases)
+        behind = len(self.views.bases) + len(self.views.replaced)
+        outputs = len(self.functional.outputs) - behind
         return WithViews(launcher, outputs, self.views, partial(symbol_values, self.layout))
 
 

@@ -44,7 +44,17 @@ class WithViews:
                     source = inputs[view.source] if view.of_input else results[view.source]
                     tensors[view.same_as] = _replay_view(source, view, values, detached)
                 outputs[view.output] = tensors[view.same_as]
+            replace_data(inputs, results, self.views.replaced)
         return tuple(outputs)
+
+
+def replace_data(
+    inputs: Sequence[Any], results: Sequence[Any], replaced: Sequence[tuple[int, int]]
+) -> None:
+    """Give inputs the memory that the program set as their `data`."""
+    for at, number in replaced:
+        if number < len(results):  # otherwise PyTorch ran the graph, and did so
+            inputs[at].data = results[number]
 
 
 def _replay_view(

@@ -144,6 +144,7 @@ class TrainingCompiler:
         self.tell(self.name, code)
         compiled = CompiledStep(
             *(code.load(), eager, step.outputs, step.gradients, step.fresh, step.dropped),
+            step.replaced,
             *(step.spent, step.anchor, _accepts(step.preconditions, self.shapes)),
         )
         return _with_grad_mode(compiled, step.grad_mode)

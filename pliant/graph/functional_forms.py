@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant.fake.meta import MASKS
 from pliant.fake.overload import Overload, OverloadKind, describe
 from pliant.fake.raising import overflows
 from pliant.fake.tensor import Fake
@@ -88,3 +89,9 @@ def written_number(
 
 
 _may_overflow: Final = overflows(1)  # of `full(sizes, number, dtype=...)`
+
+
+def fills_mask(args: tuple[Any, ...]) -> bool:
+    """Whether places in a mask get a number of the CPU, which eager PyTorch reads first."""
+    masks = all(index is None or index.dtype in MASKS for index in args[1])
+    return masks and not args[2].dim() and args[2].device.type == "cpu" and not any(args[3:])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,6 @@ from pliant.base.late import Late
 from pliant.base.operators import function_record
 from pliant.base.writes import RAISES
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
-from pliant.fake.meta import MASKS
 from pliant.fake.overload import Overload, OverloadKind, describe
 from pliant.fake.rule import is_empty
 from pliant.fake.tensor import Fake, adopt, make
@@ -59,7 +59,12 @@ from pliant.graph.scatter import (
     window_of,
     written_back,
 )
-from pliant.graph.tensor_attributes import read_attribute, write_attribute
+from pliant.graph.tensor_attributes import (
+    is_followed,
+    read_attribute,
+    return_replaced,
+    write_attribute,
+)
 from pliant.loop.types import BY_DTYPE
 from pliant.ops.lowering import contiguous
 from pliant.sym.cond import Cond
@@ -268,7 +273,8 @@ class Functionalizer(AliasWorld):
     ) -> None:
         """Require that no operand overlaps `target`: eager PyTorch might read elements that it has
         overwritten already, the functional operator reads the old ones."""
-        if op.record.reads_first or (op.name == "aten.index_put_.default" and _fills(args)):
+        fills = op.name == "aten.index_put_.default" and functional_forms.fills_mask(args)
+        if op.record.reads_first or fills:
             return
         # Each element of a pointwise result depends on the elements at the same index only, so
         # reading exactly what is written is harmless.
@@ -431,13 +437,6 @@ class Functionalizer(AliasWorld):
         return number
 
 
-def _fills(args: tuple[Any, ...]) -> bool:
-    """Whether `index_put_` fills masked elements with one number, held on the CPU: eager PyTorch
-    reads that before it writes."""
-    masks = all(index is None or index.dtype in MASKS for index in args[1])
-    return masks and not args[2].dim() and args[2].device.type == "cpu" and not any(args[3:])
-
-
 _FUNCTIONALIZE: Final[
     dict[OverloadKind, Callable[[Functionalizer, Overload, tuple[Any, ...], dict[str, Any]], Any]]
 ] = {
@@ -485,6 +484,7 @@ class CapturedRun:
         self.examples = examples
         self.env: dict[fx.Node, Any] = {}
         self.inputs: list[fx.Node] = []
+        self.replaced: list[tuple[int, TensorAlias]] = []  # inputs whose `data` is other memory
         self.counters: dict[Any, VersionCounter] = {}  # of what is returned, by memory
         self.grad = self.grad_before = torch.is_grad_enabled()
         self.autocast = autocast.state()
@@ -513,6 +513,7 @@ class CapturedRun:
             *(None if lasts else self.grad, self._requires_grad),
         )
         self.functionalizer.function.outputs = [self._returned(out) for out in outputs]
+        views = replace(views, replaced=return_replaced(self, results))
         return self.functionalizer.function, views
 
     def _make_inputs(self) -> None:
@@ -664,7 +665,7 @@ class CapturedRun:
     def _has_history(self, value: Any) -> bool:
         """Whether autograd would record this call: an argument is (a view of) an input that
         requires grad, and grad mode is on."""
-        return self.grad and self.graded and any(map(self._requires_grad, results_in(value)))
+        return self.grad and self.graded and any(is_followed(self, t) for t in results_in(value))
 
     def _requires_grad(self, fake: Fake) -> bool:
         """Whether it is a view of an input that does."""
@@ -725,6 +726,10 @@ class CapturedRun:
             raise NotFunctionalized("a list of what is in a tensor")
         if type(value) is not Fake:
             return functionalizer.number(value) if isinstance(value, SYMBOLIC) else value
+        return self._output_view(value, self._writes(value, functionalizer.alias(value)))
+
+    def _output_view(self, value: Fake, writes: int) -> OutputView:
+        functionalizer = self.functionalizer
         alias = functionalizer.alias(value)
         base = alias.base
         layout = functionalizer.tensor(value)
@@ -742,7 +747,7 @@ class CapturedRun:
         root = base.value if of is not None else None
         return OutputView(
             *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, is_input),
-            *(value, self._writes(value, alias)),
+            *(value, writes),
         )
 
     def _writes(self, value: Fake, alias: TensorAlias) -> int:

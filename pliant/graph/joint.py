@@ -358,6 +358,8 @@ class _JointRun(DifferentiatedRun[Joint]):
         # The forward is run under autograd, then autograd is asked for the gradients: both are
         # recorded by the same functionalizer.
         results, leaves = self._run_with_autograd()
+        if self.replaced:  # what the backward reads from an input would not be there any more
+            raise NotFunctionalized("a Tensor.data that is replaced, beside gradients")
         inputs = [self.env[node] for node in self.inputs]
         with self.functionalizer:
             outputs, views = separate_views(self.functionalizer, results, inputs)

@@ -61,10 +61,12 @@ class ViewOutput:
 class OutputViews:
     """The views among the outputs of a graph. Their bases are returned behind the outputs; `bases`
     has for each of them an output that is a view of it, or is it, from which an eager run finds the
-    base; None if PyTorch can't tell it from any output."""
+    base; None if PyTorch can't tell it from any output. `replaced`: inputs whose `data` is to be
+    the result with a number, behind these."""
 
     views: tuple[ViewOutput, ...] = ()
     bases: tuple[int | None, ...] = ()
+    replaced: tuple[tuple[int, int], ...] = ()
 
 
 def separate_views(

@@ -21,6 +21,7 @@ from pliant.graph.aliases import NotFunctionalized
 from pliant.graph.ir import FunctionalBuilder
 from pliant.graph.joint import DifferentiatedRun, JointEnv, trace_with_autograd
 from pliant.graph.raising import may_raise
+from pliant.graph.tensor_attributes import return_replaced
 from pliant.sym.cond import Cond
 from pliant.sym.frozen import Shapes
 
@@ -29,7 +30,8 @@ from pliant.sym.frozen import Shapes
 class WholeStep:
     """`function` returns the outputs of the graph, then gradients. `gradients`: for each input that
     has another one afterwards, the number of the result, or None for no gradient; one that was
-    there and is added to is an input, and returned as it is. `fresh`: inputs that must not have one
+    there and is added to is an input, and returned as it is. `replaced`: inputs whose `data` is the
+    result with a number afterwards. `fresh`: inputs that must not have one
     before. `dropped`: inputs whose gradient is dropped before anything can fail. `spent`: outputs
     whose history was used up."""
 
@@ -38,6 +40,7 @@ class WholeStep:
     gradients: tuple[tuple[int, int | None], ...]
     fresh: tuple[int, ...]
     dropped: tuple[int, ...]
+    replaced: tuple[tuple[int, int], ...]
     spent: tuple[int, ...]
     anchor: int  # some input that requires grad
     preconditions: tuple[Cond, ...]
@@ -70,12 +73,14 @@ class _StepRun(DifferentiatedRun[WholeStep]):
                 if view.input is not None and not view.whole:
                     raise NotFunctionalized("a gradient that is a view of an input")
                 function.outputs.append(view)
+        replaced = return_replaced(self, results)
         return WholeStep(
             function=function,
             outputs=len(results),
             gradients=tuple(gradients),
             fresh=tuple([at for at, reset in self.written.items() if not reset]),
             dropped=tuple(self.dropped),
+            replaced=replaced,
             spent=tuple(spent),
             anchor=next(iter(leaves)),
             preconditions=preconditions,

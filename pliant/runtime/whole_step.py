@@ -17,8 +17,8 @@ class CompiledStep:
     """A graph that calls `backward` itself, as one program. After it has run, each input in
     `gradients` gets the result with that number as its `.grad` (None: no gradient). The inputs
     `fresh` must not have one before, or PyTorch runs the graph. The gradients of `dropped` are
-    freed before the program runs. The outputs `spent` have a history that is used up. `anchor` is
-    some input that requires grad."""
+    freed before the program runs. The `data` of `replaced` is some result afterwards. The outputs
+    `spent` have a history that is used up. `anchor` is some input that requires grad."""
 
     program: Callable[..., Any]
     eager: Callable[..., Any]
@@ -26,6 +26,7 @@ class CompiledStep:
     gradients: Sequence[tuple[int, int | None]]
     fresh: Sequence[int]
     dropped: Sequence[int]
+    replaced: Sequence[tuple[int, int]]
     spent: Sequence[int]
     anchor: int
     accepts: Callable[[Sequence[Any]], bool] | None
@@ -45,6 +46,8 @@ class CompiledStep:
             return self.eager(*inputs)
         for at, result in self.gradients:
             inputs[at].grad = None if result is None else results[result]
+        for at, number in self.replaced:
+            inputs[at].data = results[number]
         outputs = list(results[: self.outputs])
         for at in self.spent:
             outputs[at] = _Spent.apply(outputs[at], inputs[self.anchor])

@@ -72,9 +72,32 @@ def clamped_before(model, teacher, optimizer):
     model(torch.ones(2, 4)).sum().backward()
 
 
+def replaced(model, teacher, optimizer):
+    for p in model.parameters():
+        p.data = p.data - 0.1 * p.grad.data
+    model(torch.ones(2, 4)).sum().backward()
+
+
+def replaced_average(model, teacher, optimizer):
+    optimizer.step()
+    for slow, fast in zip(teacher.parameters(), model.parameters(), strict=True):
+        slow.data = slow.data * 0.9 + fast.data * (1 - 0.9)
+
+
+def replaced_and_written(model, teacher, optimizer):
+    for p in model.parameters():
+        with torch.no_grad():
+            p.mul_(0.9)
+        p.data = p.data.clamp(-0.5, 0.5)
+        with torch.no_grad():
+            p.sub_(0.1 * p.grad)
+        p.data = p.data * 1.01
+    optimizer.step()
+
+
 UPDATES = [
     *(clipped, decayed, stepped_by_hand, subtracted, averaged, copied, norm_of_all, noisy),
-    *(pruned, clamped_before),
+    *(pruned, clamped_before, replaced, replaced_average, replaced_and_written),
 ]
 
 
@@ -225,3 +248,129 @@ def test_functions(function, graded: bool) -> None:
             assert a == b
     assert events.counters["not_generated"] == events.counters["fallbacks"] == 0
     assert events.counters["graph_breaks"] == 0 < events.counters["programs"]
+
+
+# ---- `x.data = y`
+
+
+def doubled(x, y):
+    x.data = x.data * 2
+    return x + y
+
+
+def also_returned(x, y):
+    value = y * 2
+    x.data = value
+    return value, y
+
+
+def made_of_parts(x, y):
+    both = torch.cat([x.data, y.data]) + 1
+    x.data = both[: x.size(0)]
+    y.data = both[x.size(0) :]
+    return both.sum()
+
+
+def shared(x, y):
+    x.data = y.data
+    return y * 2
+
+
+def with_views(x, y):
+    """A view keeps the memory that it was made of."""
+    view = x.data[0]
+    x.data = y * 3
+    view.mul_(2)
+    return view + x[0]
+
+
+def counted(x, y):
+    with torch.no_grad():
+        x.add_(1)
+    x.data = y.data * 2
+    with torch.no_grad():
+        x.mul_(2)
+        x.add_(1)
+    return x.sum()
+
+
+def replaced_twice(x, y):
+    x.data = x.data + 1
+    y.data = x.data * y.data
+    x.data = y.data - x.data
+    return x * y
+
+
+REPLACING = [doubled, also_returned, made_of_parts, shared, with_views, counted, replaced_twice]
+
+
+def replacing_calls(function, graded: bool):
+    """Results, tensors and which of them share memory, where no gradient is asked for."""
+    torch.manual_seed(0)
+    told = []
+    x, y = (torch.randn(3, 2, requires_grad=graded) for _ in range(2))
+    for _ in range(4):
+        kept = x.data
+        with torch.no_grad():
+            outputs = function(x, y)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        tensors = (x, y, kept, *outputs)
+        told += [t.detach().clone() for t in tensors]
+        told += [(t._version, t.requires_grad, t.is_leaf, t.stride()) for t in tensors]
+        places = [(t.untyped_storage()._cdata, t.storage_offset()) for t in tensors]
+        told.append([[a == b for a in places] for b in places])
+        with torch.no_grad():
+            x.add_(1)  # seen where the memory is shared
+        told += [t.detach().clone() for t in tensors]
+    return told
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("function", REPLACING, ids=lambda function: function.__name__)
+def test_replaced_data(function, graded: bool, inside: bool) -> None:
+    """`inside`: the graph itself turns gradients off."""
+    whole = torch.no_grad()(function) if inside else function
+    theirs = replacing_calls(function, graded)
+    mine = replacing_calls(pliant.compile(whole, backend="llvm"), graded)
+    for a, b in zip(mine, theirs, strict=True):
+        if isinstance(b, torch.Tensor):
+            torch.testing.assert_close(a, b)
+        else:
+            assert a == b
+    assert events.counters["not_generated"] == events.counters["fallbacks"] == 0
+    assert events.counters["graph_breaks"] == 0 < events.counters["programs"]
+
+
+def halved(x, y):
+    x.data = x.data / 2
+    return x * 2
+
+
+def halved_view(x, y):
+    x.data = y.data + 1
+    view = x[:2]
+    x.data = x.data * 2
+    return view * 3
+
+
+def read_before(x, y):
+    out = (x * y).exp()
+    x.data = x.data * 2
+    return out * x
+
+
+@pytest.mark.parametrize("function", [halved, halved_view, read_before])
+def test_replaced_data_beside_gradients(function) -> None:
+    """PyTorch runs it: a backward reads what the tensor holds then."""
+
+    def calls(run):
+        torch.manual_seed(0)
+        x, y = (torch.randn(3, requires_grad=True) for _ in range(2))
+        for _ in range(3):
+            run(x, y).sum().backward()
+        return [x, y, x.grad] + ([] if y.grad is None else [y.grad])
+
+    for a, b in zip(calls(pliant.compile(function, backend="llvm")), calls(function), strict=True):
+        torch.testing.assert_close(a, b)
+    assert events.counters["fallbacks"] == events.counters["graph_breaks"] == 0
