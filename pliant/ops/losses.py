@@ -8,6 +8,7 @@ row of log_softmax.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -403,6 +404,29 @@ def _ctc_loss_lengths(
     return func(probs, targets, inputs, lengths, *args, **kwargs)
 
 
+def _ctc_loss_of_numbers(
+    func: Any,
+    probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Lengths given as numbers, in tensors: the operator that takes numbers needs the values of the
+    targets on the way."""
+    lengths = (input_lengths, target_lengths)
+    if any(isinstance(v, torch.Tensor) for v in lengths):  # PyTorch refuses a mixture
+        return NotImplemented
+    return func(probs, targets, *map(_in_tensor, lengths), *args, **kwargs)
+
+
+def _in_tensor(numbers: Any) -> torch.Tensor:
+    if all(type(number) is int for number in numbers):
+        return torch.tensor(numbers, dtype=torch.int64)
+    return torch.stack([torch.full((), number, dtype=torch.int64) for number in numbers])
+
+
 def _no_cudnn(func: Any, *args: Any, **kwargs: Any) -> bool:
     return False  # the choice is in the values, and the result looks the same
 
@@ -418,6 +442,8 @@ def _ctc_loss_meta(
 
 
 register_functions((torch.ctc_loss, F.ctc_loss), on_fakes=_ctc_loss_lengths)
+register_functions((torch.ctc_loss,), override=partial(_ctc_loss_of_numbers, torch.ctc_loss))
+register_functions((F.ctc_loss,), override=partial(_ctc_loss_of_numbers, F.ctc_loss))
 register("aten._ctc_loss.Tensor", meta=_ctc_loss_meta, mixed_devices=True, workspace=1)
 register("aten._use_cudnn_ctc_loss.default", meta=_no_cudnn)
 register("aten._use_cudnn_ctc_loss.Tensor", meta=_no_cudnn, mixed_devices=True)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import pliant
+from pliant.base import events
 from tests.training.gradients_of import check, compare
 
 DYNAMIC = [False, True]
@@ -24,6 +25,16 @@ def ints(high, *sizes):
 def ctc(x, targets, lengths):
     steps = torch.full_like(lengths, 9)
     return F.ctc_loss(x.log_softmax(-1), targets, steps, lengths)
+
+
+def ctc_of_numbers(x, targets):
+    lengths = tuple([len(row) for row in targets])
+    return F.ctc_loss(x.log_softmax(-1), targets, [x.size(0)] * 3, lengths, reduction="none")
+
+
+def ctc_of_one_row(x, targets):
+    """Targets one after the other."""
+    return F.ctc_loss(x.log_softmax(-1), targets, (9, 8, 9), (2, 3, 1), zero_infinity=True)
 
 
 PROGRAMS = {
@@ -70,6 +81,8 @@ PROGRAMS = {
     "margins of labels": (F.multilabel_margin_loss, T(5, 4), ints(4, 5, 4) - 1),
     # Of the workspace only the kernel knows the size: it is in the lengths.
     "ctc loss": (ctc, T(9, 3, 5), ints(4, 3, 4) + 1, torch.tensor([2, 3, 1])),
+    "ctc loss of numbers": (ctc_of_numbers, T(9, 3, 5), ints(4, 3, 4) + 1),
+    "ctc loss of one row": (ctc_of_one_row, T(9, 3, 5), torch.tensor([1, 2, 3, 1, 4, 2])),
     "gamma": (lambda a: torch.distributions.Gamma(a.exp(), 1.0).rsample(), T(4, 5)),
     "cross entropy": (lambda x, y: F.cross_entropy(x, y), T(5, 4), ints(4, 5)),
     "cross entropy ignoring": (
@@ -124,6 +137,34 @@ def _written(x):
 def test_functions(name: str, dynamic: bool) -> None:
     function, *args = PROGRAMS[name]
     check(function, *args, dynamic=dynamic)
+
+
+def test_a_mixture_of_lengths_that_eager_refuses() -> None:
+    def function(x, targets):
+        steps = torch.full((3,), 9)
+        return F.ctc_loss(x.log_softmax(-1), targets, steps, (2, 3, 1))
+
+    for run in (function, pliant.compile(function, backend="llvm")):
+        with pytest.raises(TypeError, match="invalid combination of arguments"):
+            run(T(9, 3, 5), ints(4, 3, 4) + 1)
+
+
+def test_lengths_of_ctc_loss_that_eager_refuses() -> None:
+    def function(x, targets, steps):
+        return F.ctc_loss(x.log_softmax(-1), targets, (steps,) * 3, (2, 3, 1))
+
+    x, targets = T(9, 3, 5), ints(4, 3, 4) + 1
+    compiled = pliant.compile(function, backend="llvm")
+    for steps in (9, 8, 7, 12, 9):
+        told = []
+        for run in (compiled, function):
+            try:
+                told.append(run(x, targets, steps).item())
+            except RuntimeError as error:
+                told.append(str(error))
+        assert told[0] == pytest.approx(told[1]) if steps < 10 else told[0] == told[1]
+    assert events.counters["not_generated"] == events.counters["graph_breaks"] == 0
+    assert events.counters["programs"] > 0
 
 
 class Attention(nn.Module):
