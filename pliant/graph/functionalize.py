@@ -32,7 +32,7 @@ from pliant.fake.rule import is_empty
 from pliant.fake.tensor import Fake, adopt, make
 from pliant.fake.unbacked import scalar
 from pliant.fake.world import refuses_symbols
-from pliant.graph import autocast, functional_forms
+from pliant.graph import autocast, functional_forms, tensor_attributes
 from pliant.graph.aliases import (
     AliasWorld,
     NotFunctionalized,
@@ -51,6 +51,7 @@ from pliant.graph.output_views import OutputViews, separate_unusual_views
 from pliant.graph.overlap import PLAIN_TENSORS, inputs_that_share, keep_apart, keep_injective
 from pliant.graph.plain_functions import CHANGES, STATEFUL, is_operation
 from pliant.graph.raising import keep_one
+from pliant.graph.random_state import seed_generators
 from pliant.graph.scatter import (
     can_be_put_back,
     covers_all,
@@ -58,12 +59,6 @@ from pliant.graph.scatter import (
     memory_of,
     window_of,
     written_back,
-)
-from pliant.graph.tensor_attributes import (
-    is_followed,
-    read_attribute,
-    return_replaced,
-    write_attribute,
 )
 from pliant.loop.types import BY_DTYPE
 from pliant.ops.lowering import contiguous
@@ -513,7 +508,7 @@ class CapturedRun:
             *(None if lasts else self.grad, self._requires_grad),
         )
         self.functionalizer.function.outputs = [self._returned(out) for out in outputs]
-        views = replace(views, replaced=return_replaced(self, results))
+        views = replace(views, replaced=tensor_attributes.return_replaced(self, results))
         return self.functionalizer.function, views
 
     def _make_inputs(self) -> None:
@@ -665,7 +660,11 @@ class CapturedRun:
     def _has_history(self, value: Any) -> bool:
         """Whether autograd would record this call: an argument is (a view of) an input that
         requires grad, and grad mode is on."""
-        return self.grad and self.graded and any(is_followed(self, t) for t in results_in(value))
+        return (
+            self.grad
+            and self.graded
+            and any(tensor_attributes.is_followed(self, t) for t in results_in(value))
+        )
 
     def _requires_grad(self, fake: Fake) -> bool:
         """Whether it is a view of an input that does."""
@@ -787,8 +786,9 @@ _STEPS: Final[dict[str, Callable[[CapturedRun, fx.Node], Any]]] = {
 
 _SPECIAL: Final[dict[Any, Callable[[CapturedRun, fx.Node], Any]]] = {
     torch._C._set_grad_enabled: CapturedRun._set_grad,
-    builtins.getattr: read_attribute,
-    builtins.setattr: write_attribute,
+    torch.manual_seed: seed_generators,
+    builtins.getattr: tensor_attributes.read_attribute,
+    builtins.setattr: tensor_attributes.write_attribute,
     **dict.fromkeys(autocast.SWITCHES, CapturedRun._switch_autocast),
     checks.check_truth: CapturedRun._check_truth,
     **dict.fromkeys(checks.CHECKS, CapturedRun._check),
