@@ -290,6 +290,8 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         if node.target == "requires_grad_" and not forgets_history(node):
             tensor = self._args(node.args[0])
             if any(tensor is self.env[place] for place in self.inputs):
+                if tensor.requires_grad:
+                    return tensor
                 # The caller's tensor has to be a leaf afterwards, which no result can make it.
                 raise NotFunctionalized("Tensor.requires_grad_ of an input")
             self.new_leaves.append(tensor)

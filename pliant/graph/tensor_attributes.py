@@ -51,6 +51,8 @@ def is_followed(run: CapturedRun, tensor: Fake) -> bool:
 
 def write_attribute(run: CapturedRun, node: fx.Node) -> None:
     tensor, name, value = run._args(node.args)
+    if name == "requires_grad" and not run.graded and tensor.requires_grad is value:
+        return
     if name != "data" or type(tensor) is not Fake or type(value) is not Fake:
         raise NotFunctionalized(f"a new Tensor.{name}")
     # `p.data -= step` ends in `p.data = data`: the memory that `p` has already.

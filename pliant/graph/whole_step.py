@@ -59,6 +59,7 @@ class _StepRun(DifferentiatedRun[WholeStep]):
         self.dropped: list[int] = []
         self.retains = False  # whether what a backward needs may be there after it
         results, leaves = self._run_with_autograd()
+        self._check_frozen(list(leaves.values()))
         with self.functionalizer:
             spent = [at for at, out in enumerate(results) if self._is_spent(out, leaves)]
         preconditions = self._check_required(required)
@@ -106,7 +107,26 @@ class _StepRun(DifferentiatedRun[WholeStep]):
             if self.leaves[id(leaf)] not in self.written:
                 self._first_set(self.leaves[id(leaf)])
             return None
+        if target is builtins.setattr and node.args[1] == "requires_grad":
+            tensor, _, required = self._args(node.args)
+            if id(tensor) in self.leaves:
+                tensor.requires_grad_(required)
+                return None
         return super()._call_function(node)
+
+    def _call_method(self, node: fx.Node) -> Any:
+        """A leaf may be frozen for a part of the step, as a network by its adversary's."""
+        if (
+            node.target == "requires_grad_"
+            and id(tensor := self._args(node.args[0])) in self.leaves
+        ):
+            return tensor.requires_grad_(*self._args(node.args[1:]), **self._args(node.kwargs))
+        return super()._call_method(node)
+
+    def _check_frozen(self, leaves: Sequence[Fake]) -> None:
+        """The caller's tensors are not touched: they have to be as they were in the end."""
+        if not all(leaf.requires_grad for leaf in leaves):
+            raise NotFunctionalized("an input that doesn't require grad any more")
 
     def _first_set(self, at: int) -> None:
         """Note that the program sets a leaf's gradient before `backward` adds to it. If nothing can
