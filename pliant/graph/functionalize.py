@@ -660,11 +660,8 @@ class CapturedRun:
     def _has_history(self, value: Any) -> bool:
         """Whether autograd would record this call: an argument is (a view of) an input that
         requires grad, and grad mode is on."""
-        return (
-            self.grad
-            and self.graded
-            and any(tensor_attributes.is_followed(self, t) for t in results_in(value))
-        )
+        followed = partial(tensor_attributes.is_followed, self)
+        return self.grad and self.graded and any(map(followed, results_in(value)))
 
     def _requires_grad(self, fake: Fake) -> bool:
         """Whether it is a view of an input that does."""
