@@ -19,10 +19,20 @@ from pliant.capture.model import (
     call,
     generic_set_attribute,
     get_attribute,
+    set_by_override,
 )
 from pliant.capture.native import fill_late
 from pliant.capture.trace import PLAIN, Trace
-from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value, has_python_method
+from pliant.capture.value import (
+    NONE,
+    Break,
+    Const,
+    Raised,
+    Unread,
+    Value,
+    has_python_method,
+    overrides_access,
+)
 from pliant.capture.values.containers import Mapping, Sequence, instance_dict
 from pliant.capture.values.conversion import from_real
 from pliant.capture.values.dict_views import MappingProxy
@@ -105,7 +115,7 @@ def _module_attribute(trace: Trace, module: types.ModuleType, name: str) -> Valu
 
 def _class_attribute(trace: Trace, obj: Const, cls: type, name: str) -> Value | None:
     meta = type(cls)
-    if has_python_method(trace, meta, "__getattribute__"):
+    if overrides_access(trace, meta, "__getattribute__"):
         return None  # which is called, and then `__getattr__`
     attribute = stored_class_attribute(trace, obj, name)
     if attribute is not None:
@@ -204,7 +214,7 @@ def _object_attribute(trace: Trace, obj: Const, real: Any, name: str) -> Value |
 def _finds_in_python(trace: Trace, real: Any, name: str) -> bool:
     """Whether an attribute comes from `__getattribute__` or `__getattr__` of the program."""
     cls = type(real)
-    if has_python_method(trace, cls, "__getattribute__"):
+    if overrides_access(trace, cls, "__getattribute__"):
         return True
     is_stored = trace.lookup(cls, name) is not MISSING or name in getattr(real, "__dict__", ())
     return not is_stored and has_python_method(trace, cls, "__getattr__")
@@ -333,12 +343,7 @@ SLOT_SET = types.MemberDescriptorType.__set__
 
 
 def _set_on_class(trace: Trace, obj: Const, cls: type, name: str, value: Value | None) -> None:
-    meta = type(cls)
-    hook = "__setattr__" if value is not None else "__delattr__"
-    if isinstance(trace.lookup(meta, hook), types.FunctionType):
-        extra = [] if value is None else [value]
-        call(trace, trace.class_value(meta, hook), [obj, Const(name), *extra])
-    else:
+    if not set_by_override(trace, obj, type(cls), name, value):
         set_on_class(trace, cls, name, value)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pliant._native import Dispatcher
@@ -22,6 +22,7 @@ from pliant.base.python_errors import (
     no_order,
     type_name,
 )
+from pliant.capture.ignored_functions import is_ignored
 from pliant.capture.native import FUNCTIONS, METHODS
 from pliant.capture.sequence_operators import leave_to_python
 from pliant.capture.value import (
@@ -34,6 +35,7 @@ from pliant.capture.value import (
     Value,
     boolean,
     is_constant,
+    overrides_access,
 )
 from pliant.capture.values.containers import Mapping, Sequence, SetValue
 from pliant.capture.values.conversion import known_object
@@ -80,16 +82,15 @@ REBUILT = (Const, FunctionValue, Instance, Mapping, Sequence, SetValue, TensorVa
 
 
 def _find_attribute(trace: Trace, obj: Value, name: str, direct: bool) -> Value:
-    special = GET.get(type(obj))
-    if special is not None:
-        method = special(trace, obj, name)
+    getter = GET.get(type(obj))
+    if getter is not None:
+        method = getter(trace, obj, name)
         if method is not None:
             return method
     cls = obj.python_type()
-    custom = trace.lookup(cls, "__getattribute__")
-    if isinstance(custom, types.FunctionType):
+    if overrides_access(trace, cls, "__getattribute__"):
         try:
-            return call(trace, trace.class_value(cls, "__getattribute__"), [obj, Const(name)])
+            return call(trace, special(trace, obj, "__getattribute__"), [Const(name)])
         except Raised as raised:
             return _missing_attribute(trace, obj, name, direct, raised)
     return generic_get_attribute(trace, obj, name, direct)
@@ -125,7 +126,7 @@ def _missing_attribute(
     cls = obj.python_type()
     absent = raised is None or issubclass(raised.value.python_type(), AttributeError)
     if absent and trace.lookup(cls, "__getattr__") is not MISSING:
-        return call(trace, trace.class_value(cls, "__getattr__"), [obj, Const(name)], direct=direct)
+        return call(trace, special(trace, obj, "__getattr__"), [Const(name)], direct=direct)
     if raised is not None:
         raise raised
     trace.throw(no_attribute(cls, name))
@@ -267,13 +268,20 @@ def set_attribute(
     if special is not None:
         special(trace, obj, name, value)
         return
-    cls = obj.python_type()
+    if not set_by_override(trace, obj, obj.python_type(), name, value, direct):
+        generic_set_attribute(trace, obj, name, value, direct)
+
+
+def set_by_override(
+    trace: Trace, obj: Value, cls: type, name: str, value: Value | None, direct: bool = False
+) -> bool:
+    """Write or delete an attribute as the class says, if it says anything."""
     hook = "__setattr__" if value is not None else "__delattr__"
-    if isinstance(trace.lookup(cls, hook), types.FunctionType):
-        extra = [] if value is None else [value]
-        call(trace, trace.class_value(cls, hook), [obj, Const(name), *extra], direct=direct)
-        return
-    generic_set_attribute(trace, obj, name, value, direct)
+    if not overrides_access(trace, cls, hook):
+        return False
+    extra = [] if value is None else [value]
+    call(trace, special(trace, obj, hook), [Const(name), *extra], direct=direct)
+    return True
 
 
 def generic_set_attribute(
@@ -342,7 +350,7 @@ def call(
     so that a graph break inside the callee can be resumed frame by frame.
     """
     target = trace.read(target)
-    if trace.options.ignore_logging_functions and _is_ignored(trace, target, args):
+    if trace.options.ignore_logging_functions and is_ignored(trace, target, args):
         return NONE
     caller = CALL.get(type(target))
     if caller is not None:
@@ -352,22 +360,6 @@ def call(
         trace.throw(TypeError(f"{type_name(cls)!r} object is not callable"))
     method = special(trace, target, "__call__")
     return call(trace, method, args, kwargs, direct)
-
-
-def _is_ignored(trace: Trace, target: Value, args: list[Value]) -> bool:
-    """Whether the user has said that compiled code is not to call it."""
-    if isinstance(target, BoundMethod):
-        args, target = [target.obj], trace.read(target.function)
-    ignored, real = trace.options.ignore_logging_functions, _real(target)
-    methods = [method for method in ignored if isinstance(method, types.MethodType)]
-    if any(method.__func__ is real for method in methods) and args:
-        owner = _real(trace.read(args[0]))
-        return any(method.__func__ is real and method.__self__ is owner for method in methods)
-    return callable(real) and isinstance(real, Hashable) and real in ignored
-
-
-def _real(value: Value) -> Any:
-    return value.value if isinstance(value, Const) else getattr(value, "real", None)
 
 
 def call_bound(

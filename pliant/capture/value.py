@@ -237,3 +237,13 @@ def is_followed(trace: Trace, obj: Value, *names: str) -> bool:
 def has_python_method(trace: Trace, cls: type, *names: str) -> bool:
     """Whether one of these methods of a class is written in Python."""
     return any(isinstance(trace.lookup(cls, name), types.FunctionType) for name in names)
+
+
+def overrides_access(trace: Trace, cls: type, hook: str) -> bool:
+    """Whether a class has a `__getattribute__`, `__setattr__` or `__delattr__` of the program's.
+
+    It may be anything that can be called: `__setattr__ = dict.__setitem__`, for example. Those of
+    built-in classes do what `object`'s does, or have a handler for their kind of value.
+    """
+    method = trace.lookup(cls, hook)
+    return not (isinstance(method, types.WrapperDescriptorType) and method.__name__ == hook)

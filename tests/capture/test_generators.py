@@ -1,6 +1,8 @@
 """Generators: followed across `yield`, finished, closed, thrown into, handed to Python
 suspended."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -589,3 +591,19 @@ def test_close_and_throw_run_finally_blocks():
         return x + len(log), log
 
     check(function, X)
+
+
+def test_states():
+    def program(x):
+        def rows():
+            yield inspect.getgeneratorstate(generator), generator.gi_suspended
+            yield x
+
+        generator = rows()
+        states = [inspect.getgeneratorstate(generator), generator.gi_suspended]
+        states += [next(generator), inspect.getgeneratorstate(generator), generator.gi_suspended]
+        result = next(generator)
+        generator.close()
+        return result, states, inspect.getgeneratorstate(generator), generator.gi_suspended
+
+    check(program, X)

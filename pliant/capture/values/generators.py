@@ -12,7 +12,7 @@ from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.failures import handlers
 from pliant.capture.interpreter import enter_handler, note_raised, run_frame
 from pliant.capture.model import call, type_name
-from pliant.capture.native import method
+from pliant.capture.native import SHORTCUTS, method
 from pliant.capture.value import NONE, Break, Const, Lazy, Raised, Value, boolean
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.objects import ExceptionValue
@@ -66,6 +66,11 @@ class GeneratorValue(Value):
         if self.is_coroutine:
             raise Break("coroutine", f"the coroutine {self.frame.code.co_name} in its middle")
         return emit.generator(emit, self)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it stands at a `yield`."""
+        return self.started and not self.frame.finished and not self.running
 
     # ---- going on
 
@@ -353,8 +358,27 @@ def generator_running(trace: Trace, self: GeneratorValue) -> Value:
     return boolean(self.running)
 
 
+@method(types.CoroutineType, "cr_suspended")
+@method(types.GeneratorType, "gi_suspended")
+def generator_suspended(trace: Trace, self: GeneratorValue) -> Value:
+    return boolean(self.is_suspended)
+
+
 @method(types.CoroutineType, "cr_await")
 @method(types.GeneratorType, "gi_yieldfrom")
 def generator_yieldfrom(trace: Trace, self: GeneratorValue) -> Value:
-    waiting = self.started and not self.frame.finished and not self.running
-    return (self.delegate() if waiting else None) or NONE
+    return (self.delegate() if self.is_suspended else None) or NONE
+
+
+def generator_state(
+    trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """`inspect.getgeneratorstate`, which looks for a frame to learn that nothing has run yet."""
+    generator = trace.read(args[0]) if len(args) == 1 and not kwargs else None
+    if not isinstance(generator, GeneratorValue) or generator.started or generator.frame.finished:
+        return None
+    created = inspect.CORO_CREATED if generator.is_coroutine else inspect.GEN_CREATED
+    return Const(created)
+
+
+SHORTCUTS[inspect.getgeneratorstate] = SHORTCUTS[inspect.getcoroutinestate] = generator_state

@@ -6,6 +6,8 @@ middle; the same steps as bytecode can, so that a graph break inside `__init__` 
 
 from __future__ import annotations
 
+from abc import ABCMeta, get_cache_token
+from functools import _find_impl as find_implementation  # type: ignore[attr-defined]
 from typing import Any
 
 from torch import Tensor
@@ -34,6 +36,15 @@ def applied(forward: Any, context: Any, args: tuple[Any, ...], kwargs: dict[str,
                 result = arg.detach() if arg.requires_grad else arg.view_as(arg)
         outputs.append(result)
     return tuple(outputs) if several else outputs[0]
+
+
+def dispatched(cls: Any, registry: Any) -> Any:
+    """`dispatch` of a `functools.singledispatch`, without its cache: that is there for speed."""
+    if cls in registry:
+        return registry[cls]
+    if any(isinstance(key, ABCMeta) for key in registry):
+        get_cache_token()  # the answer is assumed to hold as long as no class is registered
+    return find_implementation(cls, registry)
 
 
 def as_value(function: Any) -> FunctionValue:

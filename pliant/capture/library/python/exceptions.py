@@ -16,7 +16,13 @@ from pliant.base.python_errors import type_name
 from pliant.capture.interpreter import current_exception
 from pliant.capture.library.python.classes import class_of
 from pliant.capture.library.python.objects import REPR, shown, str_of
-from pliant.capture.model import SET, call, drain, generic_set_attribute, get_attribute
+from pliant.capture.model import (
+    SET,
+    drain,
+    generic_set_attribute,
+    get_attribute,
+    set_by_override,
+)
 from pliant.capture.native import METHODS, function, method
 from pliant.capture.value import NONE, Break, Const, NotConstant, Raised, Unread, Value, boolean
 from pliant.capture.values.containers import Sequence, instance_dict, plain_list, plain_tuple
@@ -233,11 +239,9 @@ def set_exception_attribute(
     trace: Trace, obj: ExceptionValue, name: str, value: Value | None
 ) -> None:
     writer = WRITERS.get(name)
-    hook = "__setattr__" if value is not None else "__delattr__"
-    if isinstance(trace.lookup(obj.cls, hook), types.FunctionType):
-        extra = [] if value is None else [value]
-        call(trace, trace.class_value(obj.cls, hook), [obj, Const(name), *extra])
-    elif writer is None:
+    if set_by_override(trace, obj, obj.cls, name, value):
+        return
+    if writer is None:
         generic_set_attribute(trace, obj, name, value)
     elif value is None:
         trace.throw(TypeError(f"{name} may not be deleted"))

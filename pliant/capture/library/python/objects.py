@@ -43,7 +43,7 @@ from pliant.capture.model import (
     truth,
     type_name,
 )
-from pliant.capture.native import function, method
+from pliant.capture.native import BY_CODE, function, method
 from pliant.capture.value import (
     NONE,
     NOT_IMPLEMENTED,
@@ -51,7 +51,6 @@ from pliant.capture.value import (
     Break,
     Const,
     Raised,
-    Unread,
     Value,
     boolean,
     is_constant,
@@ -65,11 +64,11 @@ from pliant.capture.values.containers import (
     plain_list,
     value_of_key,
 )
-from pliant.capture.values.functions import BoundMethod
+from pliant.capture.values.functions import BoundMethod, FunctionValue
 from pliant.capture.values.objects import ExceptionValue, Instance, Opaque, Super
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import GuardKind
-from pliant.guards.source import ClassAttr, Fixed, Source
+from pliant.guards.source import Fixed, Source
 
 if TYPE_CHECKING:
     from pliant.capture.residual import Emitter
@@ -410,11 +409,6 @@ def repr_of(trace: Trace, obj: Value) -> Value:
         raise Break("opaque-object", f"repr() of a {cls.__name__}")
     if shower is not None:
         return Const(shower(trace, obj))
-    if isinstance(method, types.FunctionType) and method.__code__ in RECURSIVE_REPR:
-        # The wrapper that stops recursion asks for addresses; what it wraps does the work.
-        source = ClassAttr(Fixed(cls, cls.__qualname__), "__repr__")
-        wrapped = get_attribute(trace, Unread(method, source), "__wrapped__")
-        return _text(trace, obj, "__repr__", call(trace, wrapped, [obj]))
     return _text(trace, obj, "__repr__", call_special(trace, obj, "__repr__"))
 
 
@@ -561,9 +555,34 @@ class _Example:
     pass
 
 
-RECURSIVE_REPR = frozenset(
-    {_Example.__repr__.__code__, reprlib.recursive_repr()(lambda self: "").__code__}
-)
+def recursive_repr(
+    trace: Trace,
+    wrapper: FunctionValue,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    direct: bool,
+) -> Value | None:
+    """The wrapper that stops recursion asks for addresses; what it wraps does the work."""
+    if len(args) != 1 or kwargs:
+        return None
+    cells = dict(zip(wrapper.code.co_freevars, wrapper.closure(trace), strict=True))
+    # That of dataclasses has no `fillvalue`.
+    ellipsis = cells["fillvalue"].contents if "fillvalue" in cells else Const("...")
+    show = cells["user_function"].contents
+    if ellipsis is None or show is None:
+        return None
+    obj = trace.read(args[0])
+    if any(outer is obj and by is show for outer, by in trace.showing):
+        return ellipsis
+    trace.showing.append((obj, show))
+    try:
+        return call(trace, show, [obj])
+    finally:
+        trace.showing.pop()
+
+
+for _wrapper in (_Example.__repr__, reprlib.recursive_repr()(_Example.__repr__)):
+    BY_CODE[_wrapper.__code__] = recursive_repr
 
 
 # ---- super

@@ -11,11 +11,13 @@ import collections
 import functools
 import operator
 import types
+from abc import get_cache_token
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pliant.base.python_errors import type_name
 from pliant.capture.library.python.classes import class_of, is_callable
+from pliant.capture.library.python.equivalents import as_value, dispatched
 from pliant.capture.library.python.numbers import index_of
 from pliant.capture.model import (
     BINARY,
@@ -44,7 +46,7 @@ from pliant.capture.model import (
     truth,
     unary,
 )
-from pliant.capture.native import METHODS, function, method
+from pliant.capture.native import BY_CODE, METHODS, function, method
 from pliant.capture.trace import Trace
 from pliant.capture.value import FALSE, NONE, Break, Const, Value, boolean
 from pliant.capture.values.containers import (
@@ -56,6 +58,7 @@ from pliant.capture.values.containers import (
 from pliant.capture.values.functions import BoundMethod, FunctionValue, Partial
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import MISSING, GuardKind
+from pliant.guards.predicates import Gives
 from pliant.guards.source import Fixed, Source
 
 if TYPE_CHECKING:
@@ -482,3 +485,33 @@ def count_elements(trace: Trace, mapping: Value, iterable: Value) -> Value:
         before = counter.get(trace, key) or Const(0)
         counter.store(trace, key, binary(trace, "+", before, Const(1)))
     return NONE
+
+
+# ---- singledispatch
+
+
+@function(get_cache_token)
+def cache_token(trace: Trace) -> Value:
+    """The number of classes that were registered with abstract ones."""
+    token = get_cache_token()
+    source = Fixed(get_cache_token, "abc.get_cache_token")
+    trace.guard(GuardKind.PREDICATE, source, Gives((), token))
+    return Const(token)
+
+
+def dispatch(
+    trace: Trace,
+    dispatcher: FunctionValue,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    direct: bool,
+) -> Value | None:
+    if len(args) != 1 or kwargs:
+        return None
+    cells = dict(zip(dispatcher.code.co_freevars, dispatcher.closure(trace), strict=True))
+    registry = cells["registry"].contents
+    assert registry is not None
+    return call(trace, as_value(dispatched), [args[0], registry], direct=direct)
+
+
+BY_CODE[functools.singledispatch(len).dispatch.__code__] = dispatch

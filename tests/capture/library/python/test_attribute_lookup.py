@@ -1,6 +1,7 @@
 """Look-ups that a class or a proxy redirects: signatures, properties, dictionaries whose
 class gives something else than they hold, numbers that a class keeps."""
 
+import functools
 import inspect
 import types
 from collections import OrderedDict
@@ -326,3 +327,78 @@ def test_a_class_made_inside_by_such_a_metaclass():
         return x + 1, Own.q, Own().q
 
     check(program, X, breaks=1)
+
+
+# ---- attributes stored by something else than a function
+
+
+class Dotted(dict):
+    __getattr__ = dict.get
+    __setattr__ = dict.__setitem__
+    __delattr__ = dict.__delitem__
+
+
+def write_items(x, table):
+    table.new = x * table.a
+    table.inner.b += 1
+    setattr(table, "c", 5)
+    del table.a
+    try:
+        del table.missing
+    except KeyError as error:
+        return table.new, table.nothing, vars(table), repr(error)
+
+
+def test_attributes_that_are_items_of_a_dictionary():
+    check(write_items, X, Dotted(a=2, inner=Dotted(b=3)))
+
+
+def test_attributes_that_are_items_of_a_dictionary_made_inside():
+    def program(x):
+        table = Dotted(a=2, inner=Dotted(b=3))
+        return table, write_items(x, table)
+
+    check(program, X)
+
+
+class Partly:
+    def _get(self, name):
+        return name + "!"
+
+    def _set(self, prefix, name, value):
+        object.__setattr__(self, prefix + name, value)
+
+    __getattr__ = functools.partialmethod(_get)
+    __setattr__ = functools.partialmethod(_set, "own_")
+
+
+class Static:
+    @staticmethod
+    def __getattr__(name):
+        return name * 2
+
+    def __delattr__(self, name):
+        vars(self).pop(name.upper())
+
+
+class StoredByTheMetaclass(type):
+    _set = lambda cls, name, value: type.__setattr__(cls, name.upper(), value)  # noqa: E731
+    __setattr__ = functools.partialmethod(_set)
+
+
+class Refusing(Exception):
+    __setattr__ = classmethod(lambda cls, name, value: cls.log.append((name, value)))
+    log = []
+
+
+def test_any_callable_may_store_attributes():
+    def program(x):
+        class Made(metaclass=StoredByTheMetaclass):
+            pass
+
+        partly, static, error = Partly(), Static(), Refusing("text")
+        partly.a, static.B, Made.c, error.d = x + 1, x + 2, 3, 4
+        del static.b
+        return partly.own_a, partly.a, static.b, Made.C, hasattr(Made, "c"), Refusing.log[-1]
+
+    check(program, X)

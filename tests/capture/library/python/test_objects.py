@@ -6,6 +6,7 @@ import collections.abc
 import copy
 import dataclasses
 import enum
+import reprlib
 import types
 import typing
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -722,6 +723,36 @@ def objects_within_themselves(x):
 
 def test_the_text_of_objects_within_themselves():
     check(objects_within_themselves, X)
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+
+    @reprlib.recursive_repr("<...>")
+    def __repr__(self):
+        return f"Holder({self.value!r})"
+
+
+@dataclasses.dataclass
+class Link:
+    following: object
+
+
+class Longer(Holder):
+    def __repr__(self):
+        return super().__repr__() + "+"
+
+
+def test_texts_that_stop_at_objects_within_themselves():
+    def program(x):
+        objects = [Holder(None), Longer(None), Link(None)]
+        for i, each in enumerate(objects):
+            setattr(each, ("value", "value", "following")[i], [each, Holder(i)])
+        chained = collections.ChainMap({"a": 1}, {"b": 2})
+        return x + 1, [repr(each) for each in objects], str(chained)
+
+    check(program, X)
 
 
 def test_the_text_of_an_object_from_outside():

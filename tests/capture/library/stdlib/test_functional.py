@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import numbers
 import operator
 import re
 import types
@@ -282,6 +283,78 @@ def bad_pattern(x):
 @pytest.mark.parametrize("function", PROGRAMS)
 def test_same_as_eager(check, function):
     check(function, X)
+
+
+@functools.singledispatch
+def twice_the_leaves(value):
+    raise NotImplementedError(type(value).__name__)
+
+
+@twice_the_leaves.register
+def _(value: torch.Tensor):
+    return value * 2
+
+
+@twice_the_leaves.register(collections.abc.Mapping)
+def _(value):
+    return {key: twice_the_leaves(item) for key, item in value.items()}
+
+
+@twice_the_leaves.register(list)
+@twice_the_leaves.register(tuple)
+def _(value):
+    return type(value)(twice_the_leaves(item) for item in value)
+
+
+@twice_the_leaves.register(numbers.Integral)
+def _(value):
+    return value + 100
+
+
+def test_dispatch_on_abstract_classes():
+    def program(x):
+        try:
+            twice_the_leaves([1.5])
+        except NotImplementedError as error:
+            return (
+                twice_the_leaves({"a": [x, (x, True)], "b": 3}),
+                str(error),
+                twice_the_leaves.dispatch(int)(4),
+            )
+
+    check(program, X, compilations=1)
+
+
+def test_dispatch_notices_classes_that_are_registered_later():
+    class Late:
+        pass
+
+    def program(x, late):
+        try:
+            return twice_the_leaves(late)
+        except NotImplementedError:
+            return x
+
+    compiled = pliant.compile(program, fullgraph=True)
+    assert compiled(X, Late()) is X
+    Late.items = lambda self: [("k", X)]
+    collections.abc.Mapping.register(Late)
+    assert compiled(X, Late()).keys() == program(X, Late()).keys() == {"k"}
+
+
+def test_dispatch_made_inside():
+    def program(x):
+        @functools.singledispatch
+        def size(value):
+            return 0
+
+        @size.register(collections.abc.Sequence)
+        def _(value):
+            return len(value)
+
+        return x + size([1, 2]), size({})
+
+    check(program, X)
 
 
 def test_getter_from_outside_is_assumed_to_be_the_same():
