@@ -323,10 +323,13 @@ class Trace:
         written = self._class_write(cls, name) if self.class_writes else None
         if written is not None and written[1] is not None:
             return written[1]
+        if id(cls) in self.temporaries:  # a later call reaches its bases from outside only
+            cls = self.owner(cls, name)
         source = ClassAttr(Fixed(cls, cls.__qualname__), name)
         # `lookup` has assumed its type only. Reading the number assumes its value, or makes it a
         # symbol.
-        if type(real) in NUMBERS and not cls.__flags__ & IMMUTABLE_TYPE:
+        is_outside = id(cls) not in self.temporaries and not cls.__flags__ & IMMUTABLE_TYPE
+        if type(real) in NUMBERS and is_outside:
             return Unread(real, source)
         return self.pinned(real, source)
 

@@ -239,7 +239,12 @@ def plain_object(trace: Trace, value: Value) -> Any:
     try:
         return known_object(value, trace)
     except NotConstant:
-        return placeholder_for(trace, value)
+        value = trace.read(value)
+        if type(value) is not Mapping:
+            return placeholder_for(trace, value)
+    items = {key: plain_object(trace, item) for key, item in value.read_all(trace).items()}
+    trace.placeholders.add(items, value)
+    return items
 
 
 def value_of(trace: Trace, real: Any) -> Value:

@@ -1,7 +1,9 @@
 """Annotations of functions that a program makes, reads, writes and returns."""
 
+import dataclasses
 import functools
 import sys
+import typing
 
 import pytest
 import torch
@@ -209,3 +211,39 @@ def no_dictionary(x):
 )  # fmt: skip
 def test_what_makes_them(program):
     check(program, torch.ones(2))
+
+
+class Unit:
+    pass
+
+
+METRES = Unit()
+
+
+def test_annotations_that_are_objects():
+    def program(x):
+        unit = Unit()
+        unit.scale = x
+
+        @dataclasses.dataclass
+        class Settings:
+            length: METRES
+            width: unit = 2
+            _: dataclasses.KW_ONLY
+            depth: "int" = 3
+            shared: typing.ClassVar[int] = 4
+            start: dataclasses.InitVar[int] = 5
+
+            def __post_init__(self, start):
+                self.total = self.length + self.width + self.depth + start
+
+        kinds = Settings.__annotations__
+        names = [field.name for field in dataclasses.fields(Settings)]
+        try:
+            Settings(1, 2, 3)
+        except TypeError as error:
+            text = str(error)
+        result = kinds["width"].scale * Settings(1, depth=6).total
+        return result, kinds["width"] is unit, kinds["length"] is METRES, names, text
+
+    check(program, torch.arange(3.0))

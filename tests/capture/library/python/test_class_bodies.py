@@ -719,3 +719,48 @@ def test_an_enumeration_whose_members_compute():
         return x * Planet.EARTH.mass * Planet.EARTH.radius
 
     check(program, X)
+
+
+# ---- numbers of classes
+
+
+def test_a_number_read_before_it_is_written_again():
+    def program(x):
+        class Counted:
+            count = 5
+
+            def __init__(self):
+                Counted.count += 1
+
+            @classmethod
+            def reset(cls):
+                cls.count = 0
+
+        before = Counted.count
+        Counted()
+        after = Counted.count
+        Counted.reset()
+        return x + 1, before, after, Counted.count
+
+    check(program, X)
+
+
+def test_a_number_of_a_base_class_from_outside():
+    class Base:
+        number = 5
+
+    def program(x):
+        class Derived(Base):
+            own = 3
+
+        class Further(Derived):
+            own = Derived.own + 1
+
+        return x * Derived.number, Further().number, Derived.own, Further.own
+
+    compiled = pliant.compile(program, fullgraph=True)
+    for number in (5, 6, 7, 8):
+        Base.number = number
+        (result, *facts), (expected, *expected_facts) = compiled(X), program(X)
+        assert torch.equal(result, expected)
+        assert facts == expected_facts
