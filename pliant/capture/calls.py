@@ -37,7 +37,15 @@ from pliant.capture.frame import Frame
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.python.classes import instantiate
 from pliant.capture.library.torch.custom_functions import constant_result, opaque_call
-from pliant.capture.model import CALL, FOLDABLE, NATIVE_VALUES, call, set_attribute, type_name
+from pliant.capture.model import (
+    CALL,
+    FOLDABLE,
+    NATIVE_VALUES,
+    call,
+    set_attribute,
+    special,
+    type_name,
+)
 from pliant.capture.native import BY_CODE, FUNCTIONS, METHODS, PURE, SHORTCUTS
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, NotConstant, Raised, Value, is_constant
@@ -56,6 +64,9 @@ from pliant.capture.values.tensors import TensorValue
 
 DYNAMO_DISABLED = torch._disable_dynamo(lambda: None).__code__
 GENERIC_ALIASES = (types.GenericAlias, typing._GenericAlias)  # type: ignore[attr-defined]
+NATIVE_METHODS = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+)  # fmt: skip
 NO_RECEIVERS = (type(None), types.ModuleType, type)
 SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE  # what a call makes, and does not run yet
 
@@ -450,9 +461,9 @@ def _call_descriptor(
 ) -> Value | None:
     """`list.append(x, 1)`, `torch.Tensor.add(x, y)`."""
     real = target.value
-    owner = getattr(real, "__objclass__", None)
-    if owner is None or not args:
+    if not isinstance(real, NATIVE_METHODS) or not args:
         return None
+    owner = real.__objclass__
     first = trace.read(args[0])
     if not issubclass(first.python_type(), owner):
         _ask_python(trace, target, args, kwargs)
@@ -533,6 +544,15 @@ def _call_alias(
     return instance
 
 
+def _call_object(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """An object of a class with a `__call__`, such as a member of an enumeration."""
+    if not isinstance(trace.lookup(type(target.value), "__call__"), types.FunctionType):
+        return None
+    return call(trace, special(trace, target, "__call__"), args, kwargs, direct)
+
+
 # The kinds of callable, in the order in which they are tried: each gives None for another kind.
 CONSTANT_CALLS: tuple[Callable[..., Value | None], ...] = (
     _call_substitute,
@@ -547,6 +567,7 @@ CONSTANT_CALLS: tuple[Callable[..., Value | None], ...] = (
     _call_method,
     _call_native_method,
     _call_alias,
+    _call_object,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -26,9 +27,17 @@ REPEATING = frozenset({operator.mul, operator.imul, operator.mod, operator.imod}
 Read = Callable[[Trace, TensorValue], Value]
 
 
+# What PyTorch makes tensors of where they are indices, by value class; None where it does not.
+AS_INDEX: dict[type, Callable[[Trace, Any], Value | None]] = {}
+
+
 def with_indices(trace: Trace, key: Value) -> Value:
-    """The key with objects of the program replaced by what their `__index__` returns."""
+    """The key with objects of the program replaced by what their `__index__` returns, and arrays by
+    tensors."""
     key_value = trace.read(key)
+    as_index = AS_INDEX.get(type(key_value))
+    if as_index is not None:
+        return as_index(trace, key_value) or key
     if isinstance(key_value, Sequence) and key_value.cls is tuple:
         items = [with_indices(trace, item) for item in key_value.items]
         unchanged = all(a is b for a, b in zip(items, key_value.items, strict=True))

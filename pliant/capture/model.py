@@ -480,9 +480,10 @@ def inplace(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
         if direct_result is not None:
             return direct_result
     leave_to_python(trace, symbol, left, right)
-    result = call_special(trace, left, method, right)
-    if result is not None and not _declined(trace, result):
-        return result
+    if not isinstance(left, TensorValue):  # it has declined already
+        result = call_special(trace, left, method, right)
+        if result is not None and not _declined(trace, result):
+            return result
     return binary(trace, symbol, left, right, shown=f"{symbol}=")
 
 

@@ -28,7 +28,7 @@ from pliant.capture.model import (
 )
 from pliant.capture.value import Break, Const, Lazy, Unread, Value, has_python_method
 from pliant.capture.values.containers import Mapping, Sequence
-from pliant.capture.values.objects import Instance
+from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake.wrappers import is_wrapper_class, overrides_functions
 from pliant.guards.guard import MISSING
@@ -357,12 +357,23 @@ def operate(trace: Trace, real: Callable[..., Any], operands: tuple[Value, ...])
     for value, name, others in attempts:
         if isinstance(value, Const) and not _defines(trace, value, name):
             continue  # numbers know nothing of tensors
+        if (right is not None or real in IN_PLACE) and _declines(trace, value, name, others[0]):
+            continue
         result = call_special(trace, value, name, *others)
         if result is not None and not _declined(trace, result):
             return result
     if real in IN_PLACE:
         return operate(trace, BINARY[IN_PLACE[real]][2], operands)
     raise Break("operation-raises", f"{getattr(real, '__name__', real)} of these operands")
+
+
+def _declines(trace: Trace, value: Value, name: str, other: Value) -> bool:
+    """Whether PyTorch's operator says NotImplemented: it knows nothing of objects of the
+    program's."""
+    if not isinstance(value, TensorValue) or redefines(trace, value, name):
+        return False
+    foreign = isinstance(other, Instance | Opaque | Sequence | Mapping)
+    return foreign and overriders_of(trace, [value, other], {}) is None
 
 
 def _differ(left: Value, right: Value, real: Any) -> bool:

@@ -22,6 +22,7 @@ import torch
 
 from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
+from pliant.capture.indexing import AS_INDEX
 from pliant.capture.library.numpy import shapes
 from pliant.capture.library.numpy.array_values import (
     ArrayValue,
@@ -613,6 +614,15 @@ def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None)
     return handler
 
 
+def _as_index(trace: Trace, array: ArrayValue) -> Value | None:
+    """An index of a tensor: PyTorch copies its numbers. Arrays of uint8 would be masks."""
+    dtype = array.dtype if isinstance(array, ShapedArray) else array.example.dtype
+    if not _is_array(array) or dtype.kind not in "ib":
+        return None
+    index: Value = FUNCTIONS[torch.tensor](trace, array)
+    return index
+
+
 def _has_number(trace: Trace, value: Value) -> bool:
     """Whether there are NumPy numbers in the value: a tensor made of them has their type."""
     value = trace.read(value)
@@ -658,6 +668,7 @@ def _register() -> None:
     GET[ArrayValue] = get_array_attribute
     CALL[ArrayMethod] = call_array_method
     OPERATE[ArrayValue] = operate
+    AS_INDEX[ArrayValue] = AS_INDEX[ShapedArray] = _as_index
     for value_class in (InputNumber, ShapedArray):
         GET[value_class], OPERATE[value_class] = get_array_attribute, operate
         CONVERT[value_class] = _convert_number

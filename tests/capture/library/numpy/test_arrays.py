@@ -44,6 +44,16 @@ def items(a):
     return a[0], a[1:, ::2], a[..., None], a[-1, -1], a[[0, 2]], a[np.array([0, 1])], [*a]
 
 
+@program(X)
+def indices_of_tensors(x):
+    order, mask = np.array([1, 0], dtype=np.int32), x.numpy() > 0.5
+    x[mask] = 0
+    x[np.array([0]), np.array([1])] += 1
+    x[0, np.arange(2)] = 5
+    picked = x[order], x[:, np.array([True, False, True, True])], x[order, np.array([2, 3])]
+    return picked, x[mask], x[..., np.array([[0, 1], [1, 0]])], x[None, np.array(1)]
+
+
 @program(A)
 def facts(a):
     kind = a.dtype == np.float64, a.dtype.kind, np.issubdtype(a.dtype, np.floating), type(a)

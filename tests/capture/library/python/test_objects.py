@@ -762,3 +762,18 @@ def test_the_text_of_an_object_from_outside():
     compiled = pliant.compile(program, backend="eager", fullgraph=True)
     for obj, function in ((Base(1), copy.copy), (Base(2), copy.deepcopy)):
         assert compiled(X, obj, function)[1:] == program(X, obj, function)[1:]
+
+
+class Step(enum.Enum):
+    DOUBLE = enum.member(lambda x: x * 2)
+    SHIFT = 3
+
+    def __call__(self, x, *, by=1):
+        return self.value(x) if self is Step.DOUBLE else x + self.value * by
+
+
+def test_members_of_an_enumeration_that_can_be_called():
+    def program(x, step):
+        return Step.DOUBLE(x), step(x, by=2), [step(i) for i, step in enumerate(Step)]
+
+    check(program, X, Step.SHIFT)
