@@ -55,6 +55,7 @@ class Record:
 
     # Lowering.
     lowering: Rule | None = None  # (lowering, *args) -> a tensor for each result
+    moves: bool = False  # it moves elements and casts them, so it does for floats of 8 bits too
     index_map: Rule | None = None  # of a view: from its index to that in what it is a view of
     writes_target: bool = False  # the lowering can write to memory that is there already
 

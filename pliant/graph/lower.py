@@ -42,7 +42,7 @@ from pliant.graph.raising import alive, may_raise, read_whole
 from pliant.loop.define import Computed, Definition, Index, LoopBody, contiguous
 from pliant.loop.fuse import ExternCall, Reads, owner, probe, sized, variables
 from pliant.loop.ir import LoopValue
-from pliant.loop.types import BY_DTYPE, Type
+from pliant.loop.types import BY_DTYPE, FLOAT8, Type
 from pliant.ops.indexed_tensor import IndexedTensor, in_memory
 from pliant.ops.lowering import Lowering, Meta, NotLowered, computable
 from pliant.ops.views import view_of
@@ -63,6 +63,8 @@ it has. (It is stored unless they share a kernel with it.) This bounds the size 
 LAYERS: Final = 48
 """A value with more functions of an index nested in it than this becomes a definition, too: each
 layer takes up to six frames of Python's stack when an element is written."""
+
+_COMPUTED_DTYPES: Final = BY_DTYPE.keys() - {t.dtype for t in FLOAT8}
 
 
 def lower(
@@ -254,11 +256,14 @@ class _Lowerer(InPlace):
 
     def _by_rule(self, node: Node) -> list[IndexedTensor]:
         """The results by the operator's rule. Raises `NotLowered` if there is none that fits."""
-        rule = record_of(node.name).lowering
+        record = record_of(node.name)
+        rule = record.lowering
         if rule is None:
             raise NotLowered("no rule")
         tensors = [*node.results, *tensors_in((node.args, node.kwargs))]
-        foreign = next((t.dtype for t in tensors if t.dtype not in BY_DTYPE), None)
+        # Of floats of 8 bits eager PyTorch computes little; what it refuses, it has to see.
+        types = BY_DTYPE if record.moves else _COMPUTED_DTYPES
+        foreign = next((t.dtype for t in tensors if t.dtype not in types), None)
         if foreign is not None:
             raise NotLowered(str(foreign))
         devices = {t.device for t in tensors if not self.literals.has(self.indexed_tensors.get(t))}

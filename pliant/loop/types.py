@@ -1,8 +1,8 @@
 """The types of elements: one enum, with width and kind.
 
-The one idea: values of the half-width floats (`F16`, `BF16`) are only moved, selected and cast.
-Arithmetic is on the others; who lowers an operation on halves writes the casts to `F32` and back,
-so that where a result is rounded stands in the loop and not in each emitter.
+The one idea: values of the half-width floats (`F16`, `BF16`) and of those of 8 bits are only moved,
+selected and cast. Arithmetic is on the others; who lowers an operation on halves writes the casts
+to `F32` and back, so that where a result is rounded stands in the loop and not in each emitter.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ class Type(Enum):
     U16 = ("u16", torch.uint16, 16, "unsigned")
     U32 = ("u32", torch.uint32, 32, "unsigned")
     U64 = ("u64", torch.uint64, 64, "unsigned")
+    F8E4M3FN = ("f8e4m3fn", torch.float8_e4m3fn, 8, "float")
+    F8E5M2 = ("f8e5m2", torch.float8_e5m2, 8, "float")
+    F8E4M3FNUZ = ("f8e4m3fnuz", torch.float8_e4m3fnuz, 8, "float")
+    F8E5M2FNUZ = ("f8e5m2fnuz", torch.float8_e5m2fnuz, 8, "float")
     F16 = ("f16", torch.float16, 16, "float")
     BF16 = ("bf16", torch.bfloat16, 16, "float")
     F32 = ("f32", torch.float32, 32, "float")
@@ -48,6 +52,7 @@ BY_DTYPE: Final[dict[torch.dtype, Type]] = {t.dtype: t for t in Type}
 SIGNED: Final = frozenset({Type.I8, Type.I16, Type.I32, Type.I64})
 UNSIGNED: Final = frozenset({Type.U8, Type.U16, Type.U32, Type.U64})
 INTEGER: Final = SIGNED | UNSIGNED
+FLOAT8: Final = frozenset({Type.F8E4M3FN, Type.F8E5M2, Type.F8E4M3FNUZ, Type.F8E5M2FNUZ})
 HALF: Final = frozenset({Type.F16, Type.BF16})
 FLOAT: Final = frozenset({Type.F32, Type.F64})  # those that are computed with
 NUMBER: Final = INTEGER | FLOAT

@@ -50,7 +50,9 @@ def copied(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     return IndexedTensor(x.sizes, x.type, x.at, x.cost, x.reads)
 
 
-@lowers("aten.clone.default", "aten.contiguous.default", "aten.lift_fresh_copy.default")
+@lowers(
+    *("aten.clone.default", "aten.contiguous.default", "aten.lift_fresh_copy.default"), moves=True
+)
 def clone(low: Lowering, self: IndexedTensor, *, memory_format: Any = None) -> IndexedTensor:
     return copied(low, self)
 
@@ -62,6 +64,7 @@ def clone(low: Lowering, self: IndexedTensor, *, memory_format: Any = None) -> I
     "aten.to.device",
     "aten.to.other",
     "aten.type_as.default",
+    moves=True,
 )
 def to(low: Lowering, self: IndexedTensor | Number, *how: Any, **more: Any) -> IndexedTensor:
     """A conversion. The dtype is that of the result, whichever argument says it."""
@@ -80,7 +83,7 @@ def check_usual(*how: Any, **more: Any) -> None:
         raise NotLowered("in pinned memory")
 
 
-@lowers("aten.copy.default")
+@lowers("aten.copy.default", moves=True)
 def copy(
     low: Lowering, self: IndexedTensor, src: IndexedTensor, non_blocking: bool = False
 ) -> IndexedTensor:
@@ -249,6 +252,7 @@ register(
     *("aten.copy_.default", "aten.fill_.Scalar", "aten.fill_.Tensor", "aten.zero_.default"),
     is_copy=True,
 )
+register("aten.fill.Scalar", moves=True)
 register("aten.fill_.Tensor", reads_first=True)
 register("aten.zero_.default", "aten.fill_.Scalar", shape=_filled_shape)
 register("aten.copy_.default", "aten.copy.default", "aten._to_copy.default", mixed_devices=True)

@@ -45,19 +45,19 @@ def filled(low: Lowering, value: Number, options: dict[str, Any]) -> IndexedTens
     return low.generate(low.result.sizes, t, lambda b, index: number(b, value, t), 0)
 
 
-@lowers("aten.full.default")
+@lowers("aten.full.default", moves=True)
 def full(low: Lowering, size: Any, fill_value: Number, **options: Any) -> IndexedTensor:
     return filled(low, fill_value, options)
 
 
-@lowers("aten.new_full.default")
+@lowers("aten.new_full.default", moves=True)
 def new_full(
     low: Lowering, x: IndexedTensor, size: Any, fill_value: Number, **options: Any
 ) -> IndexedTensor:
     return filled(low, fill_value, options)
 
 
-@lowers("aten.full_like.default")
+@lowers("aten.full_like.default", moves=True)
 def full_like(low: Lowering, x: IndexedTensor, fill_value: Number, **options: Any) -> IndexedTensor:
     return filled(low, fill_value, options)
 
@@ -77,12 +77,13 @@ def scalar_tensor(low: Lowering, s: Number, **options: Any) -> IndexedTensor:
     "aten.empty_like.default",
     "aten.new_empty.default",
     "aten.new_empty_strided.default",
+    moves=True,
 )
 def zeros(low: Lowering, *args: Any, **options: Any) -> IndexedTensor:
     return filled(low, 0, options)
 
 
-@lowers("aten.ones.default", "aten.new_ones.default", "aten.ones_like.default")
+@lowers("aten.ones.default", "aten.new_ones.default", "aten.ones_like.default", moves=True)
 def ones(low: Lowering, *args: Any, **options: Any) -> IndexedTensor:
     return filled(low, 1, options)
 

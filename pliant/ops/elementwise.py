@@ -19,7 +19,7 @@ from pliant.base.values import dataclass
 from pliant.fake.layout import promoted_levels
 from pliant.loop.define import BodyAround, LoopBody
 from pliant.loop.ir import LoopValue, Op
-from pliant.loop.types import HALF, INTEGER, Type, largest, smallest
+from pliant.loop.types import FLOAT8, HALF, INTEGER, Type, largest, smallest
 from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Combine, Lowering, NotLowered, Number, computed_in, type_of
 from pliant.sym.cond import Cond
@@ -30,6 +30,8 @@ INTS: Final = frozenset({Type.I8, Type.I16, Type.I32, Type.I64, Type.U8})
 FLOATS: Final = frozenset({Type.F16, Type.BF16, Type.F32, Type.F64})
 NUMBERS: Final = INTS | FLOATS
 BITS: Final = INTS | {Type.BOOL}
+NARROW: Final = FLOAT8 | {Type.F16}
+"""Floats with a narrower range than those of the program's numbers that are likely."""
 COMPUTABLE: Final = NUMBERS | {Type.BOOL}
 """The types for which eager PyTorch has most operators. A call with a type that an operator doesn't
 have is left to PyTorch, which raises."""
@@ -192,7 +194,7 @@ def check_always_fits(x: Number, t: Type) -> None:
     tests the number of each call."""
     check_fits(x, t)
     unknown = isinstance(x, Expr | FloatExpr) and x.value is None
-    narrow = t is Type.F16 or (t in INTEGER and not (isinstance(x, Expr) and t is Type.I64))
+    narrow = t in NARROW or (t in INTEGER and not (isinstance(x, Expr) and t is Type.I64))
     if unknown and narrow:
         raise NotLowered(f"{x} as {t}")
 

@@ -77,7 +77,7 @@ def _cat_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -
     return new(sizes, strides, promoted(tensors, ()), device)
 
 
-@lowers("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
+@lowers("aten.cat.default", "aten.concat.default", "aten.concatenate.default", moves=True)
 def cat(low: Lowering, tensors: Sequence[IndexedTensor], dim: int = 0) -> IndexedTensor:
     rank = len(low.result.sizes)
     # An empty tensor of one dimension goes with everything, and adds nothing.
@@ -101,7 +101,7 @@ def _stack_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device)
     return dense(sizes, promoted(tensors, ()), device)
 
 
-@lowers("aten.stack.default", shape=_stack_shape)
+@lowers("aten.stack.default", moves=True, shape=_stack_shape)
 def stack(low: Lowering, tensors: Sequence[IndexedTensor], dim: int = 0) -> IndexedTensor:
     dim = normal_dim(dim, len(low.result.sizes))
     return _one_after_the_other(low, tensors, dim, keeps=False)

@@ -32,7 +32,7 @@ from pliant.targets.cpu.llvm_halves import Halves
 from pliant.targets.cpu.llvm_index import IndexWriter
 from pliant.targets.cpu.llvm_lanes import Machine, plan
 from pliant.targets.cpu.llvm_memory import BufferMemory
-from pliant.targets.cpu.llvm_ops import OPS, REGISTER, bitcast, cast
+from pliant.targets.cpu.llvm_ops import NARROW, OPS, REGISTER, bitcast, cast
 from pliant.targets.cpu.llvm_positions import compared
 from pliant.targets.cpu.llvm_text import Code, Reg, literal
 
@@ -401,7 +401,7 @@ class Writer:
     def constant(self, value: LoopValue) -> None:
         number, t = value.constant, value.type
         assert number is not None
-        if t in (Type.F16, Type.BF16):
+        if t in NARROW:
             single = Reg(self.code, literal(number, "float"), "float", 1, True)
             self.regs[value] = cast(self.code, Type.F32, t, single)
         else:

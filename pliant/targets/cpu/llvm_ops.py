@@ -2,17 +2,20 @@
 
 The one idea: an operation is a function from registers to a register, and the loop type says what
 the register's type doesn't: whether an integer has a sign. A bool is an i1 in registers and a byte
-in memory; a bfloat16 is its 16 bits.
+in memory; a bfloat16 and a float of 8 bits are their bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from pliant.loop.float8 import float8
 from pliant.loop.ir import Op
-from pliant.loop.types import FLOAT, HALF, SIGNED, UNSIGNED, Type, smallest
+from pliant.loop.types import FLOAT, FLOAT8, SIGNED, UNSIGNED, Type, smallest
 from pliant.targets.cpu import llvm_math as math
+from pliant.targets.cpu.llvm_float8 import from_float8, to_float8
 from pliant.targets.cpu.llvm_text import BITS, Code, Reg
 
 REGISTER: Final[dict[Type, str]] = {
@@ -21,7 +24,7 @@ REGISTER: Final[dict[Type, str]] = {
     Type.BF16: "i16",
     Type.F32: "float",
     Type.F64: "double",
-    **{t: f"i{t.bits}" for t in SIGNED | UNSIGNED},
+    **{t: f"i{t.bits}" for t in SIGNED | UNSIGNED | FLOAT8},
 }
 MEMORY: Final[dict[Type, str]] = {**REGISTER, Type.BOOL: "i8"}
 
@@ -33,7 +36,9 @@ Emit = Callable[..., Reg]  # (code, type of the arguments, *arguments)
 
 
 def widened(code: Code, x: Reg, t: Type) -> Reg:
-    """A half-width float as a float."""
+    """A float of 8 or 16 bits as a float."""
+    if t in FLOAT8:
+        return from_float8(code, x, float8(t))
     if t is Type.F16:
         return code.convert("fpext", x, "float")
     shifted = code.convert("zext", x, "i32") << 16
@@ -52,9 +57,14 @@ def to_bfloat16(code: Code, x: Reg, plain_nan: bool = False) -> Reg:
     return code.convert("trunc", code.select(x.is_nan(), 0x7FC0, nearest), "i16")
 
 
-_NARROW: Final[dict[Type, Emit]] = {
+def _to_float8(t: Type, code: Code, x: Reg) -> Reg:
+    return to_float8(code, x, float8(t))
+
+
+NARROW: Final[dict[Type, Emit]] = {
     Type.BF16: to_bfloat16,
     Type.F16: lambda code, x: code.convert("fptrunc", x, "half"),
+    **{t: partial(_to_float8, t) for t in FLOAT8},
 }
 
 
@@ -62,10 +72,10 @@ def cast(code: Code, source: Type, target: Type, x: Reg) -> Reg:
     """The cast that `Tensor.to` makes on this machine, also where C++ leaves the result open."""
     if source is target:
         return x
-    if source in HALF:
+    if source in NARROW:
         return cast(code, Type.F32, target, widened(code, x, source))
-    if target in HALF:
-        return _NARROW[target](code, cast(code, source, Type.F32, x))
+    if target in NARROW:
+        return NARROW[target](code, cast(code, source, Type.F32, x))
     if target is Type.BOOL:
         return x.compare("ne", 0)
     return _CASTS[source.kind == "float", target.kind == "float"](code, source, target, x)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from pliant.loop.float8 import float8
 from pliant.loop.ir import LoopValue, Op
-from pliant.loop.types import FLOAT, HALF, INTEGER, NUMBER, SIGNED, UNSIGNED, Type
+from pliant.loop.types import FLOAT, FLOAT8, HALF, INTEGER, NUMBER, SIGNED, UNSIGNED, Type
 
 DTYPES: Final[dict[Type, str]] = {
     Type.BOOL: "tl.int1",
@@ -21,7 +23,7 @@ DTYPES: Final[dict[Type, str]] = {
     Type.F32: "tl.float32",
     Type.F64: "tl.float64",
     **{t: f"tl.int{t.bits}" for t in SIGNED},
-    **{t: f"tl.uint{t.bits}" for t in UNSIGNED},
+    **{t: f"tl.uint{t.bits}" for t in UNSIGNED | FLOAT8},  # see `library.to_float8`
 }
 POINTERS: Final[dict[Type, str]] = {
     Type.BOOL: "*i1",
@@ -30,7 +32,7 @@ POINTERS: Final[dict[Type, str]] = {
     Type.F32: "*fp32",
     Type.F64: "*fp64",
     **{t: f"*i{t.bits}" for t in SIGNED},
-    **{t: f"*u{t.bits}" for t in UNSIGNED},
+    **{t: f"*u{t.bits}" for t in UNSIGNED | FLOAT8},
 }
 
 Print = Callable[..., str]  # (type of the arguments, *their texts)
@@ -43,10 +45,40 @@ def literal(number: float | bool) -> str:
     return repr(number)
 
 
+def _widened(t: Type, x: str) -> str:
+    """A float of 16 bits as one of 32."""
+    return f"{x}.to(tl.float32)"
+
+
+def _rounded(t: Type, x: str) -> str:
+    return f"{x}.to({DTYPES[t]})"
+
+
+def _from_float8(t: Type, x: str) -> str:
+    fmt = float8(t)
+    return f"from_float8({x}, {fmt.mantissa}, {fmt.bias}, {fmt.special})"
+
+
+def _to_float8(t: Type, x: str) -> str:
+    fmt = float8(t)
+    return f"to_float8({x}, {fmt.mantissa}, {fmt.bias}, {fmt.nan}, {fmt.overflow})"
+
+
+WIDE: Final[dict[Type, Callable[[str], str]]] = {
+    **{t: partial(_widened, t) for t in HALF},
+    **{t: partial(_from_float8, t) for t in FLOAT8},
+}
+NARROW: Final[dict[Type, Callable[[str], str]]] = {
+    **{t: partial(_rounded, t) for t in HALF},
+    **{t: partial(_to_float8, t) for t in FLOAT8},
+}
+"""Floats that are only moved and cast, from and to `F32`."""
+
+
 def typed(number: float | bool, t: Type) -> str:
     """A constant with its type, for places where no other operand tells it."""
-    if t in HALF:
-        return f"{typed(number, Type.F32)}.to({DTYPES[t]})"
+    if t in NARROW:
+        return NARROW[t](typed(number, Type.F32))
     return f"tl.full([], {literal(number)}, {DTYPES[t]})"
 
 
@@ -54,10 +86,10 @@ def cast(source: Type, target: Type, x: str) -> str:
     """What `Tensor.to` does."""
     if source is target:
         return x
-    if source in HALF and target is not Type.F32:
-        return cast(Type.F32, target, f"{x}.to(tl.float32)")
-    if target in HALF and source is not Type.F32:
-        return f"{cast(source, Type.F32, x)}.to({DTYPES[target]})"
+    if source in NARROW:
+        return cast(Type.F32, target, WIDE[source](x))
+    if target in NARROW:
+        return NARROW[target](cast(source, Type.F32, x))
     if target is Type.BOOL:
         return f"({x} != 0)"
     if source in FLOAT and target in INTEGER and target not in (Type.I32, Type.I64, Type.U64):

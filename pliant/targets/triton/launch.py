@@ -19,6 +19,7 @@ import torch
 from pliant._native import cuda_load
 from pliant.base import events
 from pliant.base.isolation import FATAL
+from pliant.loop.types import FLOAT8
 from pliant.targets.triton import compile as compiler
 from pliant.targets.triton import interpret
 from pliant.targets.triton.blocks import FEW_ROWS, WHOLE, blocks_for, power_of_two
@@ -29,6 +30,8 @@ NARROW: Final = 2**31 - 2**20
 """Below this, numbers are within 32 bits, those of lanes behind the end of a tensor as well."""
 THREADS: Final = 8  # that compile at the same time; more have to wait for each other
 EXTENTS: Final = 3  # the first numbers of a launch: outer iterations, rows, columns
+
+_AS_BYTES: Final = frozenset([t.dtype for t in FLOAT8])
 
 
 class InterpretedKernel:
@@ -46,7 +49,8 @@ class InterpretedKernel:
             return
         arguments = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
         function = function_for(self.functions, variant)
-        interpret.run(function, programs, (*tensors, *arguments), compiler.constants(variant))
+        pointers = [t.view(torch.uint8) if t.dtype in _AS_BYTES else t for t in tensors]
+        interpret.run(function, programs, (*pointers, *arguments), compiler.constants(variant))
 
 
 class CudaKernel:

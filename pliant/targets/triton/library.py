@@ -106,6 +106,47 @@ def floor_div_floats(a, b):  # type: ignore[no-untyped-def]
 
 
 # --------------------------------------------------------------------------------------------------
+# Floats of 8 bits, as these bits. Triton's own casts are not there for all GPUs, and what they make
+# of numbers that are too large isn't what eager PyTorch does. The formats are in `loop.float8`.
+
+
+@jit
+def from_float8(x, MANTISSA: tl.constexpr, BIAS: tl.constexpr, SPECIAL: tl.constexpr):  # type: ignore[no-untyped-def]
+    bits = x.to(tl.int32)
+    size = bits & 0x7F
+    below = size.to(tl.float32) * 2.0 ** (1 - BIAS - MANTISSA)
+    above = (size << (23 - MANTISSA)) + ((127 - BIAS) << 23)
+    normal = size >= 2**MANTISSA
+    result = tl.where(normal, above, below.to(tl.int32, bitcast=True))
+    sign = (bits & 0x80) << 24
+    if SPECIAL == 0x80:  # without a negative zero, whose bits are nan
+        result = tl.where(bits == 0x80, 0x7FC00000, result | sign)
+    else:
+        result = tl.where(size >= SPECIAL, result | 0x7F800000, result) | sign
+    return result.to(tl.float32, bitcast=True)
+
+
+@jit
+def to_float8(x, MANTISSA: tl.constexpr, BIAS: tl.constexpr, NAN: tl.constexpr, MOST: tl.constexpr):  # type: ignore[no-untyped-def]
+    """To the nearest, halves to even; what is larger than `MOST` becomes that."""
+    bits = x.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    # The last place of the sum is the least number: the addition rounds to its multiples.
+    shifted = size.to(tl.float32, bitcast=True) + 2.0 ** (24 - BIAS - MANTISSA)
+    below = shifted.to(tl.int32, bitcast=True) - ((151 - BIAS - MANTISSA) << 23)
+    SHIFT: tl.constexpr = 23 - MANTISSA
+    # Half a unit less one bit, and one more if the last bit that stays is 1.
+    nearest = size + ((size >> SHIFT) & 1) + (2 ** (SHIFT - 1) - 1)
+    above = (nearest - ((127 - BIAS) << 23)) >> SHIFT
+    result = tl.where(size < (128 - BIAS) << 23, below, tl.minimum(above, MOST))
+    result = tl.where(size > 0x7F800000, NAN, result)
+    sign = (bits >> 24) & 0x80
+    if NAN == 0x80:  # 0 and nan have no sign
+        sign = tl.where((result & 0x7F) == 0, 0, sign)
+    return (result | sign).to(tl.uint8)
+
+
+# --------------------------------------------------------------------------------------------------
 # Reductions of blocks of rows and columns to one number for each row
 
 
@@ -197,6 +238,7 @@ def last_along(x, BITS: tl.constexpr):  # type: ignore[no-untyped-def]
 NAMES: Final = (
     ("floor_div", "floor_mod", "shift_left", "shift_right", "shift_right_unsigned", "sign")
     + ("sigmoid", "silu", "fmin", "fmax", "remainder_floats", "divided", "floor_div_floats")
+    + ("from_float8", "to_float8")
     + ("sum_along", "prod_along", "max_along", "min_along", "any_along", "all_along")
     + ("is_larger", "is_smaller", "position_of", "last_along")
 )
