@@ -53,7 +53,7 @@ class Writer:
 
     def computed(self, value):
         """In scope, in a type to compute with."""
-        if value.type in types.HALF:
+        if value.type in types.HALF | types.FLOAT8:
             self.scope.append(value)
             value = self.build.cast(value, Type.F32)
         self.scope.append(value)
