@@ -7,7 +7,7 @@ It is in `PLIANT_CACHE_DIR`, by default the directory `pliant` among the user's 
 from __future__ import annotations
 
 from pliant.base.values import dataclass
-from pliant.targets.cpu.kernel_cache import counts, from_environment
+from pliant.targets.kernel_cache import counts, from_environment
 
 __all__ = ["CacheInfo", "clear", "info"]
 

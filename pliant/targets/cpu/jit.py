@@ -24,10 +24,10 @@ import pliant
 from pliant._native import uninterrupted
 from pliant.base.values import dataclass
 from pliant.loop.ir import Kernel
-from pliant.targets.cpu.kernel_cache import from_environment, key_of
 from pliant.targets.cpu.llvm import SYMBOL, emit
 from pliant.targets.cpu.llvm_lanes import Machine, machine_of
 from pliant.targets.cpu.sleef import needed_by
+from pliant.targets.kernel_cache import from_environment, key_of
 from pliant.targets.target import KernelSource
 
 RECENT: Final = 256  # kernels

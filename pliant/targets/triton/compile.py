@@ -1,36 +1,23 @@
-"""Sources become functions, and functions become machine code, in few variants.
+"""Sources become functions, and functions become machine code, by Triton.
 
-The one idea: a variant is a tile, the width of indices, and which arguments are multiples of 16.
-It is made when a call first needs it, and kept: Triton's own cache on disk has the machine code.
+The one idea: what Triton is told of a variant is data (`variants`), from which the name of its
+machine code on disk is made, too.
 """
 
 from __future__ import annotations
 
 import linecache
-from typing import Any, Final
+from typing import Any
 
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler import compile as compile_source
 
-from pliant.base.values import dataclass
-from pliant.targets.triton import interpret, library
-from pliant.targets.triton.blocks import Blocks
-from pliant.targets.triton.expressions import POINTERS
+from pliant.targets.triton import interpret, library, variants
+from pliant.targets.triton.gpu_code import GpuCode
 from pliant.targets.triton.printer import PrintedKernel
-
-MULTIPLE: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class KernelVariant:
-    """What machine code is specialized for. `multiples`: for each tensor and number whether its
-    address or value is a multiple of 16, so that loads can be of 16 bytes."""
-
-    blocks: Blocks
-    wide: bool  # indices of 64 bits
-    multiples: tuple[bool, ...]
+from pliant.targets.triton.variants import MULTIPLE, KernelVariant
 
 
 def nvidia(capability: int) -> GPUTarget:
@@ -54,31 +41,37 @@ def functions(source: str, key: str, interpreted: bool) -> dict[str, Any]:
     return {name: names[name] for name in names.keys() - before if hasattr(names[name], "fn")}
 
 
+def function_for(functions: dict[str, Any], variant: KernelVariant) -> Any:
+    """The function of a source for a variant."""
+    (name,) = [name for name in functions if name.endswith(variant.blocks.suffix)]
+    return functions[name]
+
+
 def constants(variant: KernelVariant) -> dict[str, Any]:
-    index = tl.int64 if variant.wide else tl.int32
-    return {"ROWS": variant.blocks.rows, "COLUMNS": variant.blocks.columns, "INDEX": index}
+    texts = variants.constants(variant)
+    return {name: getattr(tl, x) if isinstance(x, str) else x for name, x in texts.items()}
 
 
 def machine_code(
     printed: PrintedKernel, function: Any, variant: KernelVariant, machine: GPUTarget
 ) -> Any:
     """The variant as Triton compiles it for this machine."""
-    signature = {buffer.name: POINTERS[buffer.type] for buffer in printed.buffers}
-    for argument in printed.arguments:
-        signature[argument.name] = "i64" if variant.wide or argument.wide else "i32"
+    constexprs = constants(variant)
+    signature = variants.signature(printed, variant) | dict.fromkeys(constexprs, "constexpr")
     attrs = {
         (at,): [["tt.divisibility", MULTIPLE]]
         for at, multiple in enumerate(variant.multiples)
         if multiple
     }
-    constexprs = constants(variant)
-    signature |= dict.fromkeys(constexprs, "constexpr")
     source = ASTSource(function, signature, constexprs, attrs)
-    options = {
-        "num_warps": variant.blocks.warps,
-        "enable_fp_fusion": False,  # floats are rounded after each operation, as in eager PyTorch
-        "enable_reflect_ftz": False,  # nor are small numbers made 0
-        "debug": printed.asserts,  # or Triton drops assertions
-        "sanitize_overflow": False,
-    }
-    return compile_source(source, target=machine, options=options)
+    return compile_source(source, target=machine, options=variants.options(printed, variant))
+
+
+def code_of(compiled: Any) -> GpuCode:
+    """What the driver has to be given of what Triton has compiled."""
+    meta = compiled.metadata
+    if meta.global_scratch_size or meta.profile_scratch_size:
+        raise NotImplementedError("a kernel that needs memory of its own")
+    if meta.num_ctas != 1 or meta.launch_cooperative_grid:
+        raise NotImplementedError("a kernel whose programs work together")
+    return GpuCode(meta.name, meta.shared, meta.num_warps, meta.warp_size, compiled.kernel)

@@ -9,26 +9,37 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, Final
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from pliant._native import cuda_load
 from pliant.base import events
 from pliant.base.isolation import FATAL
+from pliant.base.late import Late
 from pliant.loop.types import FLOAT8
-from pliant.targets.triton import compile as compiler
-from pliant.targets.triton import interpret
+from pliant.targets.triton import gpu_code
 from pliant.targets.triton.blocks import FEW_ROWS, WHOLE, blocks_for, power_of_two
-from pliant.targets.triton.compile import MULTIPLE, KernelVariant, nvidia
+from pliant.targets.triton.gpu_code import GpuCode
 from pliant.targets.triton.printer import PrintedKernel
+from pliant.targets.triton.variants import MULTIPLE, KernelVariant
+
+if TYPE_CHECKING:
+    from pliant.targets.triton import compile as compiler
+    from pliant.targets.triton import interpret
+else:  # which import Triton; kernels that are on disk do without
+    compiler = Late("pliant.targets.triton.compile")
+    interpret = Late("pliant.targets.triton.interpret")
 
 NARROW: Final = 2**31 - 2**20
 """Below this, numbers are within 32 bits, those of lanes behind the end of a tensor as well."""
 THREADS: Final = 8  # that compile at the same time; more have to wait for each other
+_IMPORTING: Final = threading.Lock()
+"""Modules of Triton import each other, which is not safe in several threads at the same time."""
 EXTENTS: Final = 3  # the first numbers of a launch: outer iterations, rows, columns
 
 _AS_BYTES: Final = frozenset([t.dtype for t in FLOAT8])
@@ -48,7 +59,7 @@ class InterpretedKernel:
         if programs <= 0:
             return
         arguments = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
-        function = function_for(self.functions, variant)
+        function = compiler.function_for(self.functions, variant)
         pointers = [t.view(torch.uint8) if t.dtype in _AS_BYTES else t for t in tensors]
         interpret.run(function, programs, (*pointers, *arguments), compiler.constants(variant))
 
@@ -60,9 +71,9 @@ class CudaKernel:
         self, printed: PrintedKernel, key: str, place: torch.device, whole: int = WHOLE
     ) -> None:
         self.printed = printed
+        self.key = key
         self.place = place
         self.whole = whole
-        self.functions = compiler.functions(printed.source, key, interpreted=False)
         self.loaded: dict[KernelVariant, tuple[int, ...]] = {}
         self.launched = False  # whether the variant that is expected has been loaded
         self.failed: dict[KernelVariant, Exception] = {}
@@ -86,11 +97,31 @@ class CudaKernel:
             blocks_for(self.printed.tiling, columns, self.whole, few), wide, divisible
         )
 
-    def compile(self, variant: KernelVariant) -> Any:
-        """Machine code, as Triton describes it: in any thread."""
-        function = function_for(self.functions, variant)
+    @cached_property
+    def functions(self) -> dict[str, Any]:
+        """Triton's, of the source."""
+        with _IMPORTING:
+            return compiler.functions(self.printed.source, self.key, interpreted=False)
+
+    def compile(self, variant: KernelVariant) -> GpuCode:
+        """Machine code, from the disk or by Triton: in any thread."""
+        return gpu_code.load(self._name(variant)) or self._make(variant)
+
+    def _make(self, variant: KernelVariant) -> GpuCode:
+        functions = self.functions
+        function = compiler.function_for(functions, variant)
+        machine = compiler.nvidia(self._capability())
+        made = compiler.machine_code(self.printed, function, variant, machine)
+        code = compiler.code_of(made)
+        gpu_code.store(self._name(variant), code)
+        return code
+
+    def _name(self, variant: KernelVariant) -> str | None:
+        return gpu_code.name_of(self.printed, variant, f"sm_{self._capability()}")
+
+    def _capability(self) -> int:
         major, minor = torch.cuda.get_device_capability(self.place)
-        return compiler.machine_code(self.printed, function, variant, nvidia(10 * major + minor))
+        return 10 * major + minor
 
     def _load_or_tell(self, variant: KernelVariant) -> tuple[int, ...]:
         try:
@@ -112,14 +143,19 @@ class CudaKernel:
             raise
 
     def _load(self, variant: KernelVariant) -> tuple[int, ...]:
-        kernel = self.compiling.pop(variant, partial(self.compile, variant))()
-        meta = kernel.metadata
-        if meta.global_scratch_size or meta.profile_scratch_size:
-            raise NotImplementedError("a kernel that needs memory of its own")
-        index = torch.cuda.current_device() if self.place.index is None else self.place.index
-        address = cuda_load(kernel.kernel, meta.name, meta.shared, index)
+        code = self.compiling.pop(variant, partial(self.compile, variant))()
+        try:
+            address = self._address(code)
+        except RuntimeError:
+            # It may be whole and from the disk, and still not for this driver.
+            code = self._make(variant)
+            address = self._address(code)
         blocks = variant.blocks
-        return address, blocks.warps * meta.warp_size, meta.shared, blocks.rows, blocks.columns
+        return address, code.threads, code.shared, blocks.rows, blocks.columns
+
+    def _address(self, code: GpuCode) -> int:
+        index = torch.cuda.current_device() if self.place.index is None else self.place.index
+        return cuda_load(code.binary, code.name, code.shared, index)
 
     def expect(self, numbers: Sequence[int]) -> None:
         """Load the variant for launches with these numbers, supposing that tensors are aligned."""
@@ -150,12 +186,6 @@ def compile_together(kernels: Sequence[tuple[CudaKernel, Sequence[int]]]) -> Non
     with ThreadPoolExecutor(threads, "pliant-triton") as pool:
         for kernel, numbers in kernels:
             kernel.start(numbers, pool)
-
-
-def function_for(functions: dict[str, Any], variant: KernelVariant) -> Any:
-    """The function of a source for a variant."""
-    (name,) = [name for name in functions if name.endswith(variant.blocks.suffix)]
-    return functions[name]
 
 
 def choose(

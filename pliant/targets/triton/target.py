@@ -5,26 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
-from pliant.base.isolation import FATAL
-from pliant.base.late import Late
 from pliant.base.values import dataclass, replace
 from pliant.loop.body import FLAG
 from pliant.loop.ir import Kernel, Op, values
 from pliant.loop.types import FLOAT, INTEGER
 from pliant.sym.expr import ONE, Expr, product_of
 from pliant.targets.target import Hint, KernelSource, LaunchParameters
+from pliant.targets.triton import launch
 from pliant.targets.triton.blocks import FEW_AT_ONCE, FEW_ROWS, MOST_ROWS, WHOLE
 from pliant.targets.triton.printer import NAME, PrintedKernel, printed
 from pliant.targets.triton.tiling import NotTiled, Pass, Tiling, tiled
-
-if TYPE_CHECKING:
-    from pliant.targets.triton import launch
-else:
-    launch = Late("pliant.targets.triton.launch")  # which imports Triton
 
 FEW_PROGRAMS: Final = 128  # a GPU has about as many processors
 MANY_COLUMNS: Final = 1 << 15
@@ -47,6 +41,11 @@ class TritonSource(KernelSource):
     @property
     def printed(self) -> PrintedKernel:
         return replace(printed(self.kernel), source=self.text)
+
+
+def _triton(source: KernelSource) -> TritonSource:
+    assert isinstance(source, TritonSource)
+    return source
 
 
 _LABELS: Final[dict[str, str]] = {}
@@ -110,38 +109,24 @@ class TritonTarget:
 
     def compile(self, source: KernelSource) -> Any:
         """The variant for the sizes that are expected is compiled now, others when needed."""
-        assert isinstance(source, TritonSource)
         if self.device == "cpu":
-            return (launch.InterpretedKernel(source.printed, source.key, self.whole),)
+            return (launch.InterpretedKernel(_triton(source).printed, source.key, self.whole),)
         return self._handle(self._kernel(source), source)
 
     def start(self, sources: Sequence[KernelSource]) -> list[Callable[[], Any]]:
         """Compiles in several threads: most of the time Triton does not hold Python's lock."""
         if self.device != "cuda":
             return [partial(self.compile, source) for source in sources]
-        started: list[Callable[[], Any]] = []
-        kernels: list[tuple[launch.CudaKernel, Sequence[int]]] = []
-        for source in sources:
-            try:
-                kernel = self._kernel(source)
-            except FATAL:
-                raise
-            except Exception:
-                # It fails again where the failure is about this kernel alone.
-                started.append(partial(self.compile, source))
-            else:
-                kernels.append((kernel, source.expected))  # type: ignore[attr-defined]
-                started.append(partial(self._handle, kernel, source))
-        launch.compile_together(kernels)
-        return started
+        kernels = [(self._kernel(source), source) for source in sources]
+        expected = [(kernel, _triton(source).expected) for kernel, source in kernels]
+        launch.compile_together(expected)  # what fails is raised where the handle is asked for
+        return [partial(self._handle, kernel, source) for kernel, source in kernels]
 
     def _kernel(self, source: KernelSource) -> launch.CudaKernel:
-        assert isinstance(source, TritonSource)
-        return launch.CudaKernel(source.printed, source.key, self.place, self.whole)
+        return launch.CudaKernel(_triton(source).printed, source.key, self.place, self.whole)
 
     def _handle(self, kernel: launch.CudaKernel, source: KernelSource) -> Any:
-        assert isinstance(source, TritonSource)
-        kernel.expect(source.expected)
+        kernel.expect(_triton(source).expected)
         wide = [argument.wide for argument in kernel.printed.arguments]
         return kernel.printed.tiling.by_rows, wide, kernel.variant
 

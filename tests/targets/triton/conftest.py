@@ -20,7 +20,7 @@ class Kernels:
         capabilities of NVIDIA's, by names: architectures of AMD's."""
         for (source, variant), printed in self.ran.items():
             functions = compiler.functions(source, str(abs(hash(source))), interpreted=False)
-            function = launch.function_for(functions, variant)
+            function = compiler.function_for(functions, variant)
             for name in machines:
                 machine = compiler.amd(name) if isinstance(name, str) else compiler.nvidia(name)
                 assert compiler.machine_code(printed, function, variant, machine).asm.keys() & {

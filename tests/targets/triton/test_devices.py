@@ -15,7 +15,6 @@ from pliant.base import events
 from pliant.graph import aliases
 from pliant.targets.triton import compile as compiler
 from pliant.targets.triton.blocks import blocks_for
-from pliant.targets.triton.launch import function_for
 from pliant.targets.triton.printer import printed
 from pliant.targets.triton.target import TritonTarget
 
@@ -198,7 +197,7 @@ def test_scans_are_one_kernel_each_and_keep_what_eager_keeps_on_gpus(
         blocks = blocks_for(kernel.tiling, columns)
         count = len(kernel.buffers) + len(kernel.arguments)
         variant = compiler.KernelVariant(blocks, False, (True,) * count)
-        function = function_for(whole, variant)
+        function = compiler.function_for(whole, variant)
         target = compiler.amd(machine) if isinstance(machine, str) else compiler.nvidia(machine)
         assert compiler.machine_code(kernel, function, variant, target).asm
 

@@ -4,7 +4,6 @@ in a process of its own."""
 import subprocess
 import sys
 import threading
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from pliant.loop.ir import Access, Buffer, Kernel, Loop, LoopKind, LoopValue, Op
 from pliant.loop.types import Type
 from pliant.sym.expr import ZERO, symbol
 from pliant.targets.triton import launch
+from pliant.targets.triton.gpu_code import GpuCode
 from pliant.targets.triton.printer import printed
 
 ROWS, LENGTH, I, J = map(symbol, ("s0", "s1", "i0", "i1"))
@@ -174,12 +174,7 @@ def test_kernels_are_compiled_together_and_fail_alone(monkeypatch):
         meeting.wait()  # nobody gets here alone
         if kernel is kernels[1]:
             raise RuntimeError("no such instruction")
-        return SimpleNamespace(
-            kernel=b"",
-            metadata=SimpleNamespace(
-                name="kernel", shared=0, warp_size=32, global_scratch_size=0, profile_scratch_size=0
-            ),
-        )
+        return GpuCode("kernel", 0, 4, 32, b"")
 
     monkeypatch.setattr(launch.CudaKernel, "compile", compile)
     monkeypatch.setattr(launch, "cuda_load", lambda *args: 7)

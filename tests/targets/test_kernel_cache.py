@@ -21,12 +21,12 @@ from pliant.base import events
 from pliant.base.errors import PliantWarning
 from pliant.loop.ir import Op
 from pliant.loop.types import Type
-from pliant.targets.cpu import kernel_cache as disk
+from pliant.targets import kernel_cache as disk
 from pliant.targets.cpu.jit import KernelCompiler
-from pliant.targets.cpu.kernel_cache import KernelCache, from_environment, key_of
+from pliant.targets.kernel_cache import KernelCache, from_environment, key_of
 from tests.targets.cpu.kernels import SIGNATURE, pointwise
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 KEY = key_of("text", "someone")
 CODE = b"machine code\nwith lines\n" * 10
 
@@ -232,7 +232,7 @@ def test_what_is_no_file_of_ours_is_a_miss_at_once(own_directory, kind):
     ODD[kind](path)
     program = f"""
 from pathlib import Path
-from pliant.targets.cpu.kernel_cache import KernelCache
+from pliant.targets.kernel_cache import KernelCache
 cache = KernelCache(Path({str(own_directory)!r}), 2**20)
 assert cache.load({KEY!r}) is None
 cache.entries()

@@ -1,0 +1,51 @@
+"""What a kernel is compiled for, as data: nothing here needs Triton.
+
+The one idea: a variant is a tile, the width of indices, and which arguments are multiples of 16.
+It is made when a call first needs it, and kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pliant.base.values import dataclass
+from pliant.targets.triton.blocks import Blocks
+from pliant.targets.triton.expressions import POINTERS
+from pliant.targets.triton.printer import PrintedKernel
+
+MULTIPLE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class KernelVariant:
+    """What machine code is for. `multiples`: for each tensor and number whether its address or
+    value is known to be a multiple of 16."""
+
+    blocks: Blocks
+    wide: bool  # indices of 64 bits
+    multiples: tuple[bool, ...]
+
+
+def constants(variant: KernelVariant) -> dict[str, int | str]:
+    """The constants of a kernel: numbers, and the name of a type."""
+    index = "int64" if variant.wide else "int32"
+    return {"ROWS": variant.blocks.rows, "COLUMNS": variant.blocks.columns, "INDEX": index}
+
+
+def signature(printed: PrintedKernel, variant: KernelVariant) -> dict[str, str]:
+    """The types of its arguments."""
+    types = {buffer.name: POINTERS[buffer.type] for buffer in printed.buffers}
+    for argument in printed.arguments:
+        types[argument.name] = "i64" if variant.wide or argument.wide else "i32"
+    return types
+
+
+def options(printed: PrintedKernel, variant: KernelVariant) -> dict[str, Any]:
+    """How Triton is to compile it."""
+    return {
+        "num_warps": variant.blocks.warps,
+        "enable_fp_fusion": False,  # floats are rounded after each operation, as in eager PyTorch
+        "enable_reflect_ftz": False,  # nor are small numbers made 0
+        "debug": printed.asserts,  # or Triton drops assertions
+        "sanitize_overflow": False,
+    }
