@@ -16,7 +16,7 @@ knowing it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -64,6 +64,7 @@ LAYERS: Final = 48
 """A value with more functions of an index nested in it than this becomes a definition, too: each
 layer takes up to six frames of Python's stack when an element is written."""
 
+# Of floats of 8 bits eager PyTorch computes little; what it refuses, it has to see.
 _COMPUTED_DTYPES: Final = BY_DTYPE.keys() - {t.dtype for t in FLOAT8}
 
 
@@ -261,11 +262,7 @@ class _Lowerer(InPlace):
         if rule is None:
             raise NotLowered("no rule")
         tensors = [*node.results, *tensors_in((node.args, node.kwargs))]
-        # Of floats of 8 bits eager PyTorch computes little; what it refuses, it has to see.
-        types = BY_DTYPE if record.moves else _COMPUTED_DTYPES
-        foreign = next((t.dtype for t in tensors if t.dtype not in types), None)
-        if foreign is not None:
-            raise NotLowered(str(foreign))
+        _require_dtypes(tensors, BY_DTYPE if record.moves else _COMPUTED_DTYPES)
         devices = {t.device for t in tensors if not self.literals.has(self.indexed_tensors.get(t))}
         _require_device(devices, self.low.device)
         if not all(map(_can_be_given, (*node.args, *node.kwargs.values()))):
@@ -501,6 +498,12 @@ def _is_widened(indexed: IndexedTensor) -> bool:
         return False
     read = {of for of, _ in _probed(indexed).places}
     return any(of.type.dtype.itemsize < indexed.type.dtype.itemsize for of in read)
+
+
+def _require_dtypes(tensors: Iterable[Tensor], allowed: Container[torch.dtype]) -> None:
+    foreign = next((t.dtype for t in tensors if t.dtype not in allowed), None)
+    if foreign is not None:
+        raise NotLowered(str(foreign))
 
 
 def _require_device(devices: set[torch.device], expected: str) -> None:
