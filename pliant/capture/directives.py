@@ -439,12 +439,15 @@ def call_optimized_module(trace: Trace, module: Value, *args: Value, **kwargs: V
 
 def _tagging(name: str) -> Handler:
     """A method of `torch.nn.Module` as it is once torch.compile was used: the original with a note
-    for torch.compile about it."""
+    for torch.compile about it, which some programs have it make more than once."""
 
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
-        patched: Any = getattr(torch.nn.Module, f"__{name}__")
-        cells = dict(zip(patched.__code__.co_freevars, patched.__closure__ or (), strict=True))
-        return call(trace, trace.wrap_pinned(cells[name].cell_contents), list(args), kwargs)
+        method: Any = getattr(torch.nn.Module, f"__{name}__")
+        code = method.__code__
+        while getattr(method, "__code__", None) is code:
+            cells = dict(zip(code.co_freevars, method.__closure__ or (), strict=True))
+            method = cells[name].cell_contents
+        return call(trace, trace.wrap_pinned(method), list(args), kwargs)
 
     return handler
 

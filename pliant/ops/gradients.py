@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from pliant.base.operators import register
+from pliant.base.torch_versions import MSE_GRADIENT_PROMOTES
 from pliant.fake import shapes
 from pliant.fake.tensor import Fake
 
@@ -325,8 +326,14 @@ def _nll(
 
 
 @gradient("aten.mse_loss_backward.default")
-@in_floats
 def mse_loss(grad: Any, x: Any, target: Any, reduction: int) -> Any:
+    if target.dtype is not x.dtype and not MSE_GRADIENT_PROMOTES:
+        return NotImplemented  # PyTorch refuses it
+    return _mse_loss(grad, x, target, reduction)
+
+
+@in_floats
+def _mse_loss(grad: Any, x: Any, target: Any, reduction: int) -> Any:
     # These are numbers of Python, whose division by 0 raises where the tensor is empty.
     norm = 2 / torch.sym_max(x.numel(), 1) if reduction == 1 else 2.0
     return (grad * norm * _difference(x, target)).to(x.dtype)

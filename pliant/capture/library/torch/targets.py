@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.utils.checkpoint
 from torch.utils import _pytree as pytree
 
 from pliant.base.bodies import BODY_CALLS, BodyCall
+from pliant.base.torch_versions import SCANS_STACK_ALONG_DIM
 from pliant.fake import Fake
 from pliant.fake.functions import made_by
 
@@ -273,12 +274,8 @@ def _each(inputs: Any, dim: int, index: int) -> Any:
     return pytree.tree_map(lambda t: t.select(dim, index), inputs)
 
 
-# PyTorch 2.11 leaves the dimension of the steps in front.
-STACKS_ALONG: Final = torch.torch_version.TorchVersion(torch.__version__) >= "2.12"
-
-
 def _along(dim: int, stacks: Any) -> Any:
-    if not STACKS_ALONG:
+    if not SCANS_STACK_ALONG_DIM:
         return stacks
     return pytree.tree_map(lambda t: t.movedim(0, dim) if dim < t.dim() else t, stacks)
 

@@ -86,13 +86,15 @@ def test_gradients_of_tensors_given_one_after_the_other():
     torch.testing.assert_close(pliant.compile(program, fullgraph=True)(x), program(x))
 
 
-def test_a_module_once_torch_compile_was_used(monkeypatch):
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_module_once_torch_compile_was_used(monkeypatch, times):
     """It puts methods of its own into `torch.nn.Module`."""
     for name in ("__init__", "__setstate__"):
         monkeypatch.setattr(torch.nn.Module, name, getattr(torch.nn.Module, name))
     needed = "___needs_generation_tag_patch"
-    monkeypatch.setattr(torch.nn.Module, needed, True, raising=False)
-    mutation_guard.install_generation_tagging_init()
+    for _ in range(times):
+        monkeypatch.setattr(torch.nn.Module, needed, True, raising=False)
+        mutation_guard.install_generation_tagging_init()
 
     def program(x):
         return copy.deepcopy(NET)(x) + torch.nn.Identity()(x).sum()
