@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -443,7 +444,7 @@ def _tagging(name: str) -> Handler:
 
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         method: Any = getattr(torch.nn.Module, f"__{name}__")
-        code = method.__code__
+        code: types.CodeType = method.__code__
         while getattr(method, "__code__", None) is code:
             cells = dict(zip(code.co_freevars, method.__closure__ or (), strict=True))
             method = cells[name].cell_contents
