@@ -9,6 +9,7 @@ from pliant.bytecode.decode import Instruction
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import current_exception, opcode
 from pliant.capture.library.python.exception_groups import match_group, to_raise
+from pliant.capture.library.python.exceptions import catch_classes, is_caught
 from pliant.capture.model import call, get_attribute, special
 from pliant.capture.opcodes.variables import method_entries
 from pliant.capture.trace import Trace
@@ -33,19 +34,7 @@ def pop_except(trace: Trace, frame: Frame, ins: Instruction, handled: Value) -> 
 def check_exc_match(
     trace: Trace, frame: Frame, ins: Instruction, exception: Value, expected: Value
 ) -> Any:
-    return (exception, boolean(matches(trace, exception, expected)))
-
-
-def matches(trace: Trace, exception: Value, expected: Value) -> bool:
-    """Whether `except expected` catches `exception`."""
-    expected = trace.read(expected)
-    if isinstance(expected, Sequence):
-        return any(matches(trace, exception, item) for item in expected.items)
-    cls = expected.constant()
-    if not (isinstance(cls, type) and issubclass(cls, BaseException)):
-        text = "catching classes that do not inherit from BaseException is not allowed"
-        trace.throw(TypeError(text))
-    return issubclass(exception.python_type(), cls)
+    return (exception, boolean(is_caught(exception, catch_classes(trace, expected))))
 
 
 @opcode("CHECK_EG_MATCH")

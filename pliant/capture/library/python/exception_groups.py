@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pliant.capture.library.python.classes import is_instance
-from pliant.capture.library.python.exceptions import exception_new
+from pliant.capture.library.python.exceptions import (
+    catch_classes,
+    exception_classes,
+    exception_new,
+    is_caught,
+)
+from pliant.capture.library.python.sequences import is_a
 from pliant.capture.model import call, drain, get_attribute, truth
 from pliant.capture.native import method
 from pliant.capture.value import NONE, TRUE, Const, Value
-from pliant.capture.values.containers import Sequence, instance_dict, plain_list, plain_tuple
+from pliant.capture.values.containers import instance_dict, plain_list, plain_tuple
 from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.objects import ExceptionValue
 
@@ -19,6 +25,11 @@ if TYPE_CHECKING:
 
 Test = Callable[[Value], bool]
 LINKS = ("__cause__", "__context__")
+NO_CONDITION = (
+    "expected an exception type, a tuple of exception types, or a callable (other than a class)"
+    if sys.version_info >= (3, 13)
+    else "expected a function, exception type or tuple of exception types"
+)
 
 
 def is_group(value: Value) -> bool:
@@ -61,10 +72,16 @@ def split(trace: Trace, value: Value, test: Test) -> tuple[Value | None, Value |
 
 
 def _test(trace: Trace, condition: Value) -> Test:
+    """The condition of `split` and `subgroup`: exception classes, or a function."""
     condition = trace.read(condition)
     if isinstance(condition, FunctionValue):
         return lambda value: truth(trace, call(trace, condition, [value]))
-    return lambda value: is_instance(trace, value, condition)
+    # Unlike `except`, they refuse instances of subclasses of tuple.
+    listed = is_a(condition, tuple) and condition.python_type() is not tuple
+    classes = None if listed else exception_classes(trace, condition)
+    if classes is None:
+        trace.throw(TypeError(NO_CONDITION))
+    return lambda value: is_caught(value, classes)
 
 
 @method(BaseExceptionGroup, "split")
@@ -88,13 +105,14 @@ def group_derive(trace: Trace, group: Value, items: Value) -> Value:
 
 def match_group(trace: Trace, exception: Value, expected: Value) -> tuple[Value, Value]:
     """What `except* expected` leaves of an exception, and what it catches; None for nothing."""
-    expected = trace.read(expected)
-    classes = expected.items if isinstance(expected, Sequence) else [expected]
-    for cls in classes:
-        if issubclass(trace.read(cls).constant(), BaseExceptionGroup):
-            text = "catching ExceptionGroup with except* is not allowed. Use except instead."
-            trace.throw(TypeError(text))
-    test = _test(trace, expected)
+    classes = catch_classes(trace, expected)
+    if any(issubclass(cls, BaseExceptionGroup) for cls in classes):
+        text = "catching ExceptionGroup with except* is not allowed. Use except instead."
+        trace.throw(TypeError(text))
+
+    def test(value: Value) -> bool:
+        return is_caught(value, classes)
+
     if is_group(exception):
         match, rest = split(trace, exception, test)
         return rest or NONE, match or NONE

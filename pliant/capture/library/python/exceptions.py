@@ -16,6 +16,7 @@ from pliant.base.python_errors import type_name
 from pliant.capture.interpreter import current_exception
 from pliant.capture.library.python.classes import class_of
 from pliant.capture.library.python.objects import REPR, shown, str_of
+from pliant.capture.library.python.sequences import is_a, items_of
 from pliant.capture.model import (
     SET,
     drain,
@@ -57,6 +58,35 @@ POSITIONAL: dict[type, dict[str, tuple[int, int]]] = {
     UnicodeEncodeError: dict(zip(_UNICODE, _FIVE, strict=True)),
     UnicodeTranslateError: dict(zip(_UNICODE[1:], _FOUR, strict=True)),
 }
+
+
+# ---- catching
+
+
+def is_caught(exception: Value, classes: list[type]) -> bool:
+    """Whether `except classes` catches `exception`. A metaclass isn't asked: only base classes
+    count, and no class registered with an abstract one."""
+    mro = exception.python_type().__mro__
+    return any(cls in mro for cls in classes)
+
+
+def catch_classes(trace: Trace, expected: Value) -> list[type]:
+    """The classes in `except expected`: one, or a tuple of them, which holds no further tuples."""
+    classes = exception_classes(trace, expected)
+    if classes is None:
+        text = "catching classes that do not inherit from BaseException is not allowed"
+        trace.throw(TypeError(text))
+    return classes
+
+
+def exception_classes(trace: Trace, value: Value) -> list[type] | None:
+    """An exception class, or each of a tuple of them; None if it is anything else."""
+    value = trace.read(value)
+    listed = items_of(value) if is_a(value, tuple) else [value]
+    items = [trace.read(item) for item in listed]
+    classes = [item.constant() for item in items if is_a(item, type)]
+    right = len(classes) == len(items) and all(issubclass(c, BaseException) for c in classes)
+    return classes if right else None
 
 
 # ---- construction

@@ -99,11 +99,22 @@ def by_hand(x):
     return repr(match), repr(rest), repr(by_test), group.derive([KeyError(1)]).message, x + 1
 
 
+def refused_conditions(x):
+    texts = []
+    for condition in (3, int, [ValueError], (ValueError, 3)):
+        try:
+            nested().split(condition)
+        except TypeError as error:
+            texts.append(str(error))
+    return x + 1, texts
+
+
 @pytest.mark.parametrize(
     "program",
     [
         caught_in_parts, rest_goes_on, handler_raises, handler_raises_again, plain_exception,
         not_caught, part_leaves_the_function, nothing_raised, by_hand,
+        refused_conditions,
     ],
 )  # fmt: skip
 def test_exception_groups(program):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+import contextlib
 import json
 import math
 import sys
@@ -12,6 +14,15 @@ import torch
 from tests.support.against_eager import check
 
 X = torch.arange(1.0, 4.0)
+
+
+class Abstract(Exception, metaclass=abc.ABCMeta):
+    pass
+
+
+@Abstract.register
+class Registered(Exception):
+    pass
 
 
 class MyErr(Exception):
@@ -350,6 +361,64 @@ def does_keep_the_name_and_object(x):
         x.nothing
     except AttributeError as error:
         return x, error.name, error.obj is x, str(error)
+
+
+def does_catch_by_base_classes_only(x):
+    try:
+        try:
+            raise Registered("r")
+        except (KeyError, Abstract):
+            x = x + 1
+    except Registered as error:
+        return x, isinstance(error, Abstract)
+
+
+def does_not_catch_registered_classes_in_groups(x):
+    try:
+        try:
+            raise ExceptionGroup("g", [Registered("r"), ValueError("v")])
+        except* Abstract:
+            x = x + 1
+    except ExceptionGroup as group:
+        return x, repr(group), group.split(Abstract)[0]
+
+
+def does_suppress_as_subclasses(x):
+    with contextlib.suppress(Abstract):
+        raise Registered("r")
+    return x + 1
+
+
+def does_check_all_classes_first(x):
+    try:
+        try:
+            raise ValueError("v")
+        except (ValueError, 3):
+            x = x + 1
+    except TypeError as error:
+        return x, str(error)
+
+
+def does_refuse_tuples_of_tuples(x):
+    try:
+        try:
+            raise ValueError("v")
+        except (KeyError, (ValueError, TypeError)):
+            x = x + 1
+    except TypeError as error:
+        return x, str(error)
+
+
+def does_refuse_what_is_no_class_in_a_group(x):
+    try:
+        try:
+            raise ValueError("v")
+        except* 3:
+            x = x + 1
+    except BaseExceptionGroup as group:
+        return x, repr(group)
+    except TypeError as error:
+        return x, str(error)
 
 
 PROGRAMS = [value for name, value in list(globals().items()) if name.startswith("does_")]
