@@ -54,9 +54,9 @@ def _is_rounding(actual: Any, expected: Any, spread: torch.Tensor | None) -> boo
         return False
     wide, reference = actual.detach().double(), expected.detach().double()
     finite = torch.isfinite(wide) & torch.isfinite(reference)
-    same_finite = torch.isfinite(wide) == torch.isfinite(reference)
     close = (wide - reference).abs() <= MARGIN * spread + 1e-6 * reference.abs()
-    return bool((same_finite & (close | ~finite)).all())
+    same = (wide == reference) | (wide.isnan() & reference.isnan())
+    return bool(torch.where(finite, close, same).all())
 
 
 def _spread(expected: Sequence[Any], rerun: Callable[[], Any]) -> list[torch.Tensor | None]:

@@ -174,14 +174,15 @@ class ShapeEnv(SymbolTable):
             self._note(question)
             return question.answer
         supposed = self.facts.copy()  # what is supposed here is no fact
-        # In a fixed order: a contradiction takes back the suppositions before it.
         for s in sorted(question.condition.symbols, key=lambda s: s.order):
             info = self.symbols.get(s)
             if info is not None and info.size_like and info.hint is None and isinstance(s, Expr):
+                larger = supposed.copy()  # what is learnt in part stays if it is a contradiction
                 try:
-                    supposed.learn(ge(s, 2))
+                    larger.learn(ge(s, 2))
                 except Contradiction:
-                    supposed = self.facts.copy()  # this one is known to be 0 or 1
+                    continue  # this one is known to be 0 or 1
+                supposed = larger
         answer = decide(supposed, question.condition)
         # Undecided for sizes of 2 and more, too: only the present inputs may tell.
         if answer is None:

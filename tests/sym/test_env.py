@@ -316,3 +316,13 @@ def test_a_declared_range_holds_for_a_shared_symbol_too():
     env, s0 = env_with(5)
     assert env.add_input("L['y'].size(0)", 5, declared=Range(2, INF)) is s0
     assert conditions(env.guards()) == ["s0 >= 2"]
+
+
+@pytest.mark.parametrize("small_first", [True, False])
+def test_suppositions_about_sizes_do_not_depend_on_their_order(small_first):
+    """A size that is known to be 0 or 1 takes nothing back of what is supposed about others."""
+    env = ShapeEnv()
+    sizes = [env.add_unbacked(name, size_like=True) for name in "mn"]
+    small, large = sizes if small_first else reversed(sizes)
+    env.check(le(small, 1))
+    assert env.size_oblivious(eq(large, small), "broadcast") is False

@@ -169,22 +169,27 @@ class ReversedSequence(Iterator):
 class DequeIterator(Iterator):
     """`iter(x)` or `reversed(x)` of a deque, which refuses to go on once the deque has changed."""
 
-    __slots__ = ("done", "sequence", "version")
+    __slots__ = ("done", "left", "sequence", "version")
 
     def __init__(self, kind: type, sequence: Sequence) -> None:
         super().__init__(kind)
         self.sequence = sequence
         self.version = sequence.version
         self.done = 0
+        self.left = len(sequence.items)
 
     def advance(self, trace: Trace) -> Value | None:
-        if self.version != self.sequence.version:
-            trace.throw(RuntimeError("deque mutated during iteration"))
-        items = self.sequence.items
-        if self.done == len(items):
+        # CPython asks in this order: at its end the reversed iterator doesn't look at the deque.
+        if self.kind is REVERSED_DEQUE and not self.left:
             return None
+        if self.version != self.sequence.version:
+            self.left = 0
+            trace.throw(RuntimeError("deque mutated during iteration"))
+        if not self.left:
+            return None
+        self.left -= 1
         self.done += 1
-        return items[-self.done if self.kind is REVERSED_DEQUE else self.done - 1]
+        return self.sequence.items[-self.done if self.kind is REVERSED_DEQUE else self.done - 1]
 
     def children(self) -> list[Value]:
         return [self.sequence]

@@ -160,10 +160,12 @@ def count_equal(trace: Trace, items: list[Value], target: Value) -> Value:
     return Const(sum(equal(trace, item, target) for item in list(items)))
 
 
-def compare_items(trace: Trace, symbol: str, left: list[Value], right: list[Value]) -> Value:
+def compare_items(
+    trace: Trace, symbol: str, left: list[Value], right: list[Value], cls: type = list
+) -> Value:
     """Compare by the first items that differ, then by length."""
-    # Then no item is compared, as in CPython's comparison of lists.
-    if symbol in ("==", "!=") and len(left) != len(right):
+    # No item is compared then, but of tuples, as in CPython: a program may see what calls `__eq__`.
+    if symbol in ("==", "!=") and len(left) != len(right) and not issubclass(cls, tuple):
         return boolean(symbol == "!=")
     for item, other in zip(left, right, strict=False):
         if not equal(trace, item, other):
@@ -184,7 +186,7 @@ def register_comparisons(cls: type) -> None:
             other = trace.read(other)
             if not is_a(other, cls):
                 return NOT_IMPLEMENTED
-            return compare_items(trace, symbol, items_of(self), items_of(other))
+            return compare_items(trace, symbol, items_of(self), items_of(other), cls)
 
         return handler
 

@@ -374,3 +374,47 @@ def test_items_of_constants_by_objects_that_give_a_number(constant):
 
     check(function, X)
     check(function, X, dynamic=True)
+
+
+class CountsComparisons:
+    def __init__(self):
+        self.compared = 0
+
+    def __eq__(self, other):
+        self.compared += 1
+        return True
+
+
+@pytest.mark.parametrize("kind", [list, tuple, deque])
+@pytest.mark.parametrize("differs", [lambda a, b: a == b, lambda a, b: a != b])
+def test_items_of_sequences_of_different_lengths(kind, differs):
+    """Those of tuples are compared, unlike others."""
+
+    def function(x, item, other):
+        return differs(kind([item, 1]), kind([other])), item.compared, x + item.compared
+
+    check(function, X, CountsComparisons(), CountsComparisons())
+
+
+def taken(iterator, count):
+    return [next(iterator) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 2, 3])
+@pytest.mark.parametrize("direction", [iter, reversed])
+def test_an_iterator_of_a_deque_that_has_changed(direction, count):
+    """At its end the reversed one doesn't notice."""
+
+    def function(x):
+        queue = deque([1, 2, 3])
+        iterator = direction(queue)
+        items, ends = taken(iterator, count), []
+        queue.append(4)
+        for _ in range(2):
+            try:
+                ends.append(next(iterator, "end"))
+            except RuntimeError as error:
+                ends.append(str(error))
+        return x + len(items), ends
+
+    check(function, X)
