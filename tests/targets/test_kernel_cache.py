@@ -1,5 +1,6 @@
 """Target code on disk: used again, and no trouble whatever has happened to it."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -337,19 +338,21 @@ def test_a_full_disk_leaves_nothing_behind(monkeypatch, own_directory, call):
     assert compile_again(monkeypatch) and compile_again(monkeypatch)
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def small_files():
-    """The system refuses to make files longer than this, in the middle of writing them."""
+    """The system refuses to make files longer than this, in the middle of writing them: also the
+    file that the outcome of the test is written to, so that it may not last until then."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_is_full_in_the_middle_of_a_file_leaves_nothing_behind(
-    own_directory, small_files
-):
-    assert not from_environment().store(KEY, CODE)
+def test_a_disk_that_is_full_in_the_middle_of_a_file_leaves_nothing_behind(own_directory):
+    with small_files():
+        assert not from_environment().store(KEY, CODE)
     stored, left = pliant.cache.info().stored, files(own_directory)
     assert stored == 0 and left == []
 
