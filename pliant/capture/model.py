@@ -245,6 +245,8 @@ DESCRIPTORS: dict[type, Callable[..., Value]] = {
     types.MethodDescriptorType: _bind_native,
     types.WrapperDescriptorType: _bind_native,
     types.ClassMethodDescriptorType: _bind_native,
+    # From Python 3.13 on it has a `__get__`, which gives the method itself.
+    types.MethodType: lambda trace, method, obj, cls, name, direct: trace.class_value(cls, name),
     staticmethod: _bind_static,
     classmethod: _bind_class,
     property: _bind_property,

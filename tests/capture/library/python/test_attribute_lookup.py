@@ -240,6 +240,31 @@ def test_number_of_a_class_becomes_a_property(monkeypatch):
     assert torch.equal(compiled(X, obj), X * 9.0)
 
 
+# ---- bound methods as attributes of a class, which have a `__get__` from Python 3.13 on
+
+
+class Scaling:
+    factor = 3
+
+    def scale(self, x):
+        return x * self.factor
+
+
+def test_a_bound_method_in_a_class_stays_bound(monkeypatch):
+    scaling = Scaling()
+
+    class Holding:
+        scale = scaling.scale
+
+    holding = Holding()
+    compiled = pliant.compile(lambda x: holding.scale(x), fullgraph=True)
+    assert torch.equal(compiled(X), X * 3)
+    scaling.factor = 5
+    assert torch.equal(compiled(X), X * 5)
+    monkeypatch.setattr(Holding, "scale", Scaling().scale)
+    assert torch.equal(compiled(X), X * 3)
+
+
 # ---- descriptors that can only be written
 
 
