@@ -306,6 +306,7 @@ class AliasWorld(World):
         for key in list(self._items)[mark[2] :]:
             del self._items[key]
         del self.function.nodes[mark[0] :]
+        torch.clear_autocast_cache()  # it may hold casts that are gone
         return True
 
     @contextmanager

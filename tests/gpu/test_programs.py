@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._pytree import tree_map
 
 import pliant
 from tests.targets.triton.test_programs import BY_ROWS, POINTWISE, SCATTERED
@@ -21,13 +22,13 @@ def on_gpu(value):
     return value.cuda() if isinstance(value, torch.Tensor | nn.Module) else value
 
 
-def same(function, *args, seed=0, close=None, fullgraph=True, **options):
-    """What a function gives compiled is what it gives eagerly, in two calls; so are the numbers
-    that it draws, and what it leaves behind in its arguments."""
+def same(function, *args, seed=0, close=None, fullgraph=True, expected=None, **options):
+    """What a function gives compiled is what it gives eagerly (or what `expected` gives), in two
+    calls; so are the numbers that it draws, and what it leaves behind in its arguments."""
     compiled = pliant.compile(function, fullgraph=fullgraph, **options)
     for time in range(2):
         outcomes = []
-        for call in (function, compiled):
+        for call in (expected or function, compiled):
             given = copy.deepcopy(args)
             torch.manual_seed(seed + time)
             result = call(*given)
@@ -41,7 +42,21 @@ def same(function, *args, seed=0, close=None, fullgraph=True, **options):
 @pytest.mark.parametrize("name", [*POINTWISE, *BY_ROWS, *SCATTERED])
 def test_operators(name, dynamic) -> None:
     function, args = (POINTWISE | BY_ROWS | SCATTERED)[name]
-    same(function, *map(on_gpu, args), dynamic=dynamic)
+    expected = in_float32(function) if name == "running sum of bfloat16" else None
+    same(function, *map(on_gpu, args), dynamic=dynamic, expected=expected)
+
+
+def in_float32(function):
+    """Running sums of halves as eager PyTorch computes them on a CPU. On a GPU it rounds after each
+    addition: of 40 numbers it can be off by a third, so it says nothing about another result."""
+
+    def rounded(result):
+        return result.bfloat16() if result.is_floating_point() else result
+
+    def call(x):
+        return tree_map(rounded, function(x.float()))
+
+    return call
 
 
 @MODES
@@ -54,7 +69,8 @@ def test_scans_of_all_lengths(rows, columns, dtype, dynamic) -> None:
 
     x = torch.randn(rows, columns, device="cuda").mul(9).to(dtype)
     close = None if dtype is torch.int64 else {"atol": 1e-1, "rtol": 1e-2}
-    same(program, x, dynamic=dynamic, close=close)
+    expected = in_float32(program) if dtype is torch.bfloat16 else None
+    same(program, x, dynamic=dynamic, close=close, expected=expected)
 
 
 @MODES

@@ -9,6 +9,7 @@ from torch import nn
 
 import pliant
 from pliant.base import events
+from pliant.graph.joint import DifferentiatedRun
 from tests.training.gradients_of import check, compare
 
 DYNAMIC = [False, True]
@@ -233,6 +234,27 @@ def test_autocast() -> None:
             return model(x).float().pow(2).mean()
 
     check(function, T(5, 8), rtol=0.02, atol=0.02)
+
+
+def test_casts_of_a_call_that_is_recorded_again(monkeypatch) -> None:
+    """Some versions of PyTorch refuse a symbolic size in the middle of `linear`, after autocast has
+    cast the weight; what was recorded until then goes."""
+    weight, refused = nn.Parameter(torch.randn(4, 8)), []
+    overridden = DifferentiatedRun._overridden
+
+    def halfway(self, target, args, kwargs):
+        if target is F.linear and not refused:
+            refused.append(target(*args, **kwargs))
+            raise RuntimeError("Cannot call sizes() on tensor with symbolic sizes/strides")
+        return overridden(self, target, args, kwargs)
+
+    def function(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return F.linear(x, weight).float().pow(2).mean()
+
+    monkeypatch.setattr(DifferentiatedRun, "_overridden", halfway)
+    check(function, T(3, 5, 8), rtol=0.02, atol=0.02, dynamic=True)
+    assert refused
 
 
 @pytest.mark.parametrize("name", ["mlp", "attention", "batch norm"])
