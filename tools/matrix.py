@@ -1,10 +1,10 @@
 """Runs the tests on other versions of Python: `python tools/matrix.py 3.13 3.14`.
 
-The one idea: Debian's testing release has several versions of Python side by side. It is unpacked
-into a folder (`debootstrap`), and each version gets an environment of its own there, with PyTorch
-from the package index. The tree is mounted into the folder, so what runs is what is being worked
-on; the extension of each version has a name of its own. It needs root, `debootstrap`, and 6 GB for
-each version. The second run finds everything in place.
+The one idea: each version of Python is a package of some release of Debian or Ubuntu. That release
+is unpacked into a folder (`debootstrap`), and each version gets an environment of its own there,
+with PyTorch from the package index. The tree is mounted into the folder, so what runs is what is
+being worked on; the extension of each version has a name of its own. It needs root, `debootstrap`,
+and 6 GB for each version. The second run finds everything in place.
 
 Everything after `--` goes to pytest: `python tools/matrix.py 3.14 -- tests/bytecode -x`.
 """
@@ -23,8 +23,9 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SUITE = "forky"
-PYTHONS = ("3.13", "3.14")
+DEBIAN, UBUNTU = "http://deb.debian.org/debian", "http://archive.ubuntu.com/ubuntu"
+RELEASES = {"3.12": ("noble", UBUNTU), "3.13": ("forky", DEBIAN), "3.14": ("forky", DEBIAN)}
+"""Where a version of Python is a package, and the mirror of that release."""
 SYSTEM_PACKAGES = ("ca-certificates", "g++", "ccache", "git", "make")
 OWN_VERSION = ("triton",)  # PyTorch's wheel asks for the one that it was built with
 SUMMARY = re.compile(r"^(?=.*\bin [\d.]+s)=*\s*(.*?) in [\d.]+s", re.MULTILINE)
@@ -34,12 +35,12 @@ def main() -> None:
     options = parse()
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         sys.exit("This needs root, for chroot, and the package debootstrap.")
-    root = options.folder.resolve()
-    if not (root / "usr/bin/python3.13").exists():
-        bootstrap(root, options)
-    configure(root)
     failed = False
     for python in options.pythons:
+        root = options.folder.resolve() / RELEASES[python][0]
+        if not (root / f"usr/bin/python{python}").exists():
+            bootstrap(root, python, options)
+        configure(root)
         environment = prepare(root, python, options.torch)
         result = run_tests(root, environment, options.tests)
         failed |= result.returncode != 0
@@ -52,31 +53,36 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pythons", nargs="*", default=PYTHONS, metavar="PYTHON")
+    parser.add_argument("pythons", nargs="*", default=tuple(RELEASES), metavar="PYTHON")
     parser.add_argument("--torch", default="2.13.0", help="version of PyTorch")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "matrix")
-    parser.add_argument("--mirror", default="http://deb.debian.org/debian")
     parser.add_argument("--no-check-gpg", action="store_true", help="where Debian's keys are old")
     own, tests = sys.argv[1:], []
     if "--" in own:
         own, tests = own[: own.index("--")], own[own.index("--") + 1 :]
     options = parser.parse_args(own)
     options.tests = tests
+    if unknown := set(options.pythons) - RELEASES.keys():
+        parser.error(f"no release with {', '.join(unknown)} is known: {', '.join(RELEASES)}")
     return options
 
 
-def bootstrap(root: Path, options: argparse.Namespace) -> None:
-    """Unpack Debian with all versions of Python."""
-    print(f"unpacking Debian into {root}", flush=True)
+def bootstrap(root: Path, python: str, options: argparse.Namespace) -> None:
+    """Unpack the release that has this version of Python, with all that it has of the others."""
+    release = RELEASES[python]
+    suite, mirror = release
+    print(f"unpacking {suite} into {root}", flush=True)
     packages = list(SYSTEM_PACKAGES)
-    for python in PYTHONS:
-        packages += [f"python{python}{suffix}" for suffix in ("", "-venv", "-dev")]
+    for each in [python for python, found in RELEASES.items() if found == release]:
+        packages += [f"python{each}{suffix}" for suffix in ("", "-venv", "-dev")]
     command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
+    if mirror == UBUNTU:
+        command.append("--components=main,universe")
     if options.no_check_gpg:
         command.append("--no-check-gpg")
     # An older debootstrap has no script for this release; all since long are alike.
     script = "/usr/share/debootstrap/scripts/sid"
-    subprocess.run([*command, SUITE, str(root), options.mirror, script], check=True)
+    subprocess.run([*command, suite, str(root), mirror, script], check=True)
 
 
 def configure(root: Path) -> None:
