@@ -20,6 +20,7 @@ constexpr uint32_t kUsualShared = 48 << 10;  // what a kernel may have without a
 constexpr int64_t kMultiple = 16;
 constexpr int64_t kNarrow = (int64_t{1} << 31) - (1 << 20);  // `launch.NARROW` in Python
 constexpr int64_t kFewRows = 4096;  // `blocks.FEW_ROWS`
+constexpr size_t kStreams = 4;      // that a kernel has graphs for
 
 std::string driver_name = "libcuda.so.1";  // a test has one of its own
 
@@ -27,11 +28,11 @@ std::string driver_name = "libcuda.so.1";  // a test has one of its own
 struct Driver {
   template <typename T>
   struct Function {
-    explicit Function(const char* name) {
+    explicit Function(const char* name, bool required = true) {
       void* library = dlopen(driver_name.c_str(), RTLD_NOW);  // loaded once, whoever asks
       TORCH_CHECK(library != nullptr, "the CUDA driver can't be loaded: ", dlerror());
       call = reinterpret_cast<T*>(dlsym(library, name));
-      TORCH_CHECK(call != nullptr, "the CUDA driver has no ", name);
+      TORCH_CHECK(call != nullptr || !required, "the CUDA driver has no ", name);
     }
     T* call;
   };
@@ -44,6 +45,23 @@ struct Driver {
   Function<int(void** context)> get_context{"cuCtxGetCurrent"};
   Function<int(void* context)> set_context{"cuCtxSetCurrent"};
   Function<int(void** context, int device)> retain_context{"cuDevicePrimaryCtxRetain"};
+  // Those of graphs are as CUDA 12 has them.
+  Function<int(void* stream, int* status)> is_capturing{"cuStreamIsCapturing", false};
+  Function<int(void** graph, unsigned flags)> create_graph{"cuGraphCreate", false};
+  Function<int(void** node, void* graph, const void* after, size_t, const CudaNode*)> add_node{
+      "cuGraphAddKernelNode_v2", false};
+  Function<int(void** ready, void* graph, unsigned long long flags)> instantiate{
+      "cuGraphInstantiateWithFlags", false};
+  Function<int(void* ready, void* node, const CudaNode*)> set_node{
+      "cuGraphExecKernelNodeSetParams_v2", false};
+  Function<int(void* ready, void* stream)> launch_graph{"cuGraphLaunch", false};
+  Function<int(void* ready)> drop_ready{"cuGraphExecDestroy", false};
+  Function<int(void* graph)> drop_graph{"cuGraphDestroy", false};
+
+  bool has_graphs() const {
+    return is_capturing.call && create_graph.call && add_node.call && instantiate.call &&
+           set_node.call && launch_graph.call && drop_ready.call && drop_graph.call;
+  }
 };
 
 const Driver& driver() {
@@ -77,21 +95,75 @@ void* current_stream(c10::Device device) {
 
 }  // namespace
 
-CudaVariant CudaKernel::variant(const Key& key) {
+CudaGraph::~CudaGraph() {
+  // Results don't matter: at the end of a process the driver may be gone already.
+  if (parts_.ready != nullptr) driver().drop_ready.call(parts_.ready);
+  if (parts_.graph != nullptr) driver().drop_graph.call(parts_.graph);
+}
+
+bool CudaGraph::make(const CudaNode& node) {
+  if (!parts_.tried) {
+    parts_.tried = true;
+    if (driver().create_graph.call(&parts_.graph, 0) != 0 ||
+        driver().add_node.call(&parts_.node, parts_.graph, nullptr, 0, &node) != 0 ||
+        driver().instantiate.call(&parts_.ready, parts_.graph, 0) != 0) {
+      parts_.ready = nullptr;
+    }
+  }
+  return parts_.ready != nullptr;
+}
+
+bool CudaGraph::launch(const CudaNode& node, void* stream) {
+  if (driver().set_node.call(parts_.ready, parts_.node, &node) != 0) return false;
+  check(driver().launch_graph.call(parts_.ready, stream), "cuGraphLaunch");
+  return true;
+}
+
+// The graph to launch; null for the first launch on a stream, which need not be followed by others,
+// and while PyTorch records the stream: a recording takes kernels.
+CudaGraph* CudaVariant::graph_on(void* stream, const CudaNode& node) {
+  int status = 0;
+  if (!driver().has_graphs() || driver().is_capturing.call(stream, &status) != 0 || status != 0) {
+    return nullptr;
+  }
+  for (auto& [known, graph] : graphs_) {
+    if (known == stream) return graph.make(node) ? &graph : nullptr;
+  }
+  if (graphs_.size() < kStreams) graphs_.emplace_back(stream, CudaGraph());
+  return nullptr;
+}
+
+void CudaVariant::launch(const CudaNode& node, void* stream) {
+  std::lock_guard<std::mutex> held(mutex_);
+  CudaGraph* graph = graph_on(stream, node);
+  if (graph != nullptr && graph->launch(node, stream)) return;
+  check(driver().launch.call(function, node.programs[0], 1, 1, threads, 1, 1, shared, stream,
+                             node.arguments, nullptr),
+        "cuLaunchKernel");
+}
+
+CudaVariant& CudaKernel::variant(const Key& key) {
+  auto find = [&]() -> CudaVariant* {
+    for (const auto& [known, made] : variants_) {
+      if (known == key) return made.get();
+    }
+    return nullptr;
+  };
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [known, made] : variants_) {
-      if (known == key) return made;
-    }
+    if (CudaVariant* found = find()) return *found;
   }
   py::gil_scoped_acquire lock;
   py::tuple made = py::handle(make_)(key.wide, key.multiples, int64_t{1} << key.columns, key.few);
-  CudaVariant variant{reinterpret_cast<void*>(made[0].cast<uintptr_t>()),
-                      made[1].cast<uint32_t>(), made[2].cast<uint32_t>(),
-                      made[3].cast<int64_t>(), made[4].cast<int64_t>()};
+  auto variant = std::make_unique<CudaVariant>();
+  variant->function = reinterpret_cast<void*>(made[0].cast<uintptr_t>());
+  variant->threads = made[1].cast<uint32_t>();
+  variant->shared = made[2].cast<uint32_t>();
+  variant->rows = made[3].cast<int64_t>();
+  variant->columns = made[4].cast<int64_t>();
   std::lock_guard<std::mutex> held(mutex_);
-  variants_.emplace_back(key, variant);
-  return variant;
+  if (CudaVariant* found = find()) return *found;  // another thread made it meanwhile
+  return *variants_.emplace_back(key, std::move(variant)).second;
 }
 
 void CudaKernel::launch(c10::ArrayRef<const at::Tensor*> tensors,
@@ -126,15 +198,14 @@ void CudaKernel::launch(c10::ArrayRef<const at::Tensor*> tensors,
   c10::Device device = tensors[0]->device();
   c10::OptionalDeviceGuard guard(device);
   ensure_context(device.is_cpu() ? 0 : device.index());
-  CudaVariant code = variant(key);
+  CudaVariant& code = variant(key);
   auto blocks = [](int64_t extent, int64_t size) { return (extent + size - 1) / size; };
   int64_t programs = outer * blocks(rows, code.rows);
   if (!by_rows_) programs *= blocks(columns, code.columns);
   TORCH_CHECK(programs < int64_t{1} << 31, "a kernel with ", programs, " programs");
-  void* stream = current_stream(device);
-  check(driver().launch.call(code.function, static_cast<unsigned>(programs), 1, 1, code.threads, 1, 1,
-                        code.shared, stream, arguments.data(), nullptr),
-        "cuLaunchKernel");
+  CudaNode node{code.function,    {static_cast<uint32_t>(programs), 1, 1},
+                {code.threads, 1, 1}, code.shared, arguments.data(), nullptr, nullptr, nullptr};
+  code.launch(node, current_stream(device));
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -13,11 +14,45 @@
 
 namespace pliant {
 
+// What the driver wants to know of a launch: `CUDA_KERNEL_NODE_PARAMS` of its C interface.
+struct CudaNode {
+  void* function;
+  uint32_t programs[3], threads[3], shared;
+  void** arguments;
+  void *extra, *kernel, *context;
+};
+
+// A graph whose one node is a kernel. The driver takes half as long to give it other arguments and
+// launch it as to launch the kernel.
+class CudaGraph {
+ public:
+  CudaGraph() = default;
+  CudaGraph(CudaGraph&& other) noexcept { std::swap(parts_, other.parts_); }
+  ~CudaGraph();
+  bool make(const CudaNode& node);  // whether the driver did; false for good if it didn't
+  bool launch(const CudaNode& node, void* stream);  // whether the driver takes this node
+
+ private:
+  struct Parts {
+    void *graph = nullptr, *node = nullptr, *ready = nullptr;
+    bool tried = false;
+  } parts_;
+};
+
 // Machine code for some arguments, and the tile that one of its programs works on.
 struct CudaVariant {
   void* function;
   uint32_t threads, shared;
   int64_t rows, columns;
+
+  void launch(const CudaNode& node, void* stream);
+
+ private:
+  CudaGraph* graph_on(void* stream, const CudaNode& node);
+
+  // Of one graph only one launch runs at a time, so each stream has its own.
+  std::vector<std::pair<void*, CudaGraph>> graphs_;
+  std::mutex mutex_;
 };
 
 // A kernel in all variants that were needed so far. Python makes others: `make(wide, multiples,
@@ -42,13 +77,13 @@ class CudaKernel {
     bool few;  // rows
     bool operator==(const Key&) const = default;
   };
-  CudaVariant variant(const Key& key);
+  CudaVariant& variant(const Key& key);
 
   PyObject* make_;  // held by the program
   bool by_rows_;
   std::vector<bool> wide_;  // arguments that have 64 bits in any case
   std::mutex mutex_;
-  std::vector<std::pair<Key, CudaVariant>> variants_;
+  std::vector<std::pair<Key, std::unique_ptr<CudaVariant>>> variants_;
 };
 
 extern PyMethodDef cuda_methods[];

@@ -29,7 +29,8 @@ COLUMNS = Kernel("sums_of_columns", (ROWS, LENGTH), (READ, WRITTEN), (LOOP,))
 DRIVER = r"""
 #include <stdint.h>
 #include <string.h>
-int programs, threads, shared, attribute;
+int programs, threads, shared, attribute, plain;
+int capturing, made, replayed, dropped;  // of graphs
 uint64_t cells[4];
 int cuModuleLoadData(void **module, const void *image) {
   *module = (void *)image;
@@ -50,8 +51,35 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
                    unsigned tz, unsigned s, void *stream, void **arguments, void **extra) {
   programs = x * y * z, threads = t * ty * tz, shared = s;
   for (int i = 0; i < 4; ++i) cells[i] = *(uint64_t *)arguments[i];
+  ++plain;
   return function != (void *)7 || stream != 0 || extra != 0;
 }
+"""
+GRAPHS = r"""
+struct node {
+  void *function;
+  unsigned x, y, z, t, ty, tz, shared;
+  void **arguments, **extra, *kernel, *context;
+};
+int cuStreamIsCapturing(void *stream, int *status) { return *status = capturing, 0; }
+int cuGraphCreate(void **graph, unsigned flags) { return *graph = (void *)11, flags; }
+int cuGraphAddKernelNode_v2(void **node, void *graph, const void *after, uint64_t count,
+                            const struct node *of) {
+  *node = (void *)12;
+  return graph != (void *)11 || count != 0 || of->function != (void *)7;
+}
+int cuGraphInstantiateWithFlags(void **ready, void *graph, uint64_t flags) {
+  *ready = (void *)13, ++made;
+  return graph != (void *)11 || flags != 0;
+}
+int cuGraphExecKernelNodeSetParams_v2(void *ready, void *node, const struct node *of) {
+  programs = of->x * of->y * of->z, threads = of->t * of->ty * of->tz, shared = of->shared;
+  for (int i = 0; i < 4; ++i) cells[i] = *(uint64_t *)of->arguments[i];
+  return ready != (void *)13 || node != (void *)12 || of->extra || of->kernel || of->context;
+}
+int cuGraphLaunch(void *ready, void *stream) { return ++replayed, ready != (void *)13; }
+int cuGraphExecDestroy(void *ready) { return ++dropped, ready != (void *)13; }
+int cuGraphDestroy(void *graph) { return graph != (void *)11; }
 """
 
 PROGRAM = r"""
@@ -64,7 +92,7 @@ try:
 except RuntimeError as error:
     assert "the CUDA driver can't be loaded" in str(error)
 cuda_driver(sys.argv[1])
-driver, asked = ctypes.CDLL(sys.argv[1]), []
+driver, asked, graphs = ctypes.CDLL(sys.argv[1]), [], sys.argv[2] == "True"
 
 def make(wide, multiples, columns, few):
     asked.append((wide, multiples, columns, few))
@@ -80,9 +108,11 @@ for by_rows, programs in ((False, 3 * 2 * 3), (True, 3 * 2)):
     kernel = (by_rows, [False], make)
     launcher = Launcher(1, symbols, steps, [], (), None, (), (kernel,))
     x = torch.zeros(3, 33)
-    for _ in range(2):
+    for _ in range(3):
         launcher(x)
     value = lambda name: ctypes.c_int.in_dll(driver, name).value
+    assert value("plain") + value("replayed") == 3
+    assert value("replayed") == (2 if graphs else 0)  # the first launch needs no graph
     assert (value("programs"), value("threads")) == (programs, 128), value("programs")
     assert value("shared") == value("attribute") == 64 << 10
     cells = list((ctypes.c_uint64 * 4).in_dll(driver, "cells"))
@@ -92,16 +122,28 @@ for by_rows, programs in ((False, 3 * 2 * 3), (True, 3 * 2)):
     launcher(torch.zeros(0, 5))
     assert asked == [(False, 1, 64, True), (False, 2, 64, True)], asked
     asked.clear()
+    ctypes.c_int.in_dll(driver, "capturing").value = 1  # graphs can't be part of one
+    launcher(x)
+    assert value("plain") == (3 if graphs else 5), value("plain")
+    del launcher, kernel
+    assert value("made") == value("dropped") == (1 if graphs else 0)
+    for name in ("plain", "replayed", "made", "dropped", "capturing"):
+        ctypes.c_int.in_dll(driver, name).value = 0
 print("done")
 """
 
 
-def test_what_a_kernel_is_launched_with(tmp_path):
+@pytest.mark.parametrize("graphs", [False, True])
+def test_what_a_kernel_is_launched_with(graphs, tmp_path):
+    """With a driver that launches graphs, and with one that is too old for that."""
     source, library = tmp_path / "driver.c", tmp_path / "libdriver.so"
-    source.write_text(DRIVER)
+    source.write_text(DRIVER + (GRAPHS if graphs else ""))
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, library], check=False, capture_output=True, text=True
+        [sys.executable, "-c", PROGRAM, library, str(graphs)],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert ran.stdout == "done\n", ran.stderr
 
