@@ -8,8 +8,7 @@ The sum of the columns of x, of sizes [65536, 64], is two:
     view(x, [256, 256, 64]) -> sum over 1 -> [256, 64] -> sum over 0 -> [64]
 
 A dimension of symbolic size is filled up to a multiple of the inner part first, with numbers that
-change nothing; the first step computes them on the way, without memory for them. That is done with
-what the graph computes itself, so that it needn't be stored; PyTorch reduces inputs as fast.
+change nothing; the first step computes them on the way, without memory for them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import torch
 from pliant.base.values import dataclass
 from pliant.graph.ir import FunctionalBuilder, Node, Tensor
 from pliant.loop.define import contiguous
-from pliant.ops.lowering import lowerings
 from pliant.sym.expr import ZERO, Expr, ceildiv, integer
 
 aten = torch.ops.aten
@@ -91,22 +89,13 @@ def _place(node: Node, hint: Hint) -> _Split | None:
     if all(size.value is not None for size in x.sizes):
         inner = _divisor(sizes[dim], limit)
         return None if inner is None else _Split(tuple(dims), dim, inner)
-    return _padded(x, dims, dim, sizes[dim], limit)
+    return _padded(dims, dim, sizes[dim], limit)
 
 
-def _padded(x: Tensor, dims: list[int], dim: int, size: int, limit: int) -> _Split | None:
+def _padded(dims: list[int], dim: int, size: int, limit: int) -> _Split | None:
     """The split of a dimension of symbolic size, by a power of two."""
     inner = 1 << (limit.bit_length() - 1)
-    if size < 2 * inner or not _is_computed(x):
-        return None
-    return _Split(tuple(dims), dim, inner, padded=True)
-
-
-def _is_computed(x: Tensor) -> bool:
-    """Whether kernels compute it, so that it needn't be in memory."""
-    while x.node is not None and x.node.view:
-        x = x.node.args[0]
-    return x.node is not None and x.node.name in lowerings()
+    return None if size < 2 * inner else _Split(tuple(dims), dim, inner, padded=True)
 
 
 def _dims(node: Node, rank: int) -> list[int]:
