@@ -20,7 +20,6 @@ constexpr uint32_t kUsualShared = 48 << 10;  // what a kernel may have without a
 constexpr int64_t kMultiple = 16;
 constexpr int64_t kNarrow = (int64_t{1} << 31) - (1 << 20);  // `launch.NARROW` in Python
 constexpr int64_t kFewRows = 4096;  // `blocks.FEW_ROWS`
-constexpr size_t kStreams = 4;      // that a kernel has graphs for
 
 std::string driver_name = "libcuda.so.1";  // a test has one of its own
 
@@ -28,11 +27,11 @@ std::string driver_name = "libcuda.so.1";  // a test has one of its own
 struct Driver {
   template <typename T>
   struct Function {
-    explicit Function(const char* name, bool required = true) {
+    explicit Function(const char* name) {
       void* library = dlopen(driver_name.c_str(), RTLD_NOW);  // loaded once, whoever asks
       TORCH_CHECK(library != nullptr, "the CUDA driver can't be loaded: ", dlerror());
       call = reinterpret_cast<T*>(dlsym(library, name));
-      TORCH_CHECK(call != nullptr || !required, "the CUDA driver has no ", name);
+      TORCH_CHECK(call != nullptr, "the CUDA driver has no ", name);
     }
     T* call;
   };
@@ -45,23 +44,17 @@ struct Driver {
   Function<int(void** context)> get_context{"cuCtxGetCurrent"};
   Function<int(void* context)> set_context{"cuCtxSetCurrent"};
   Function<int(void** context, int device)> retain_context{"cuDevicePrimaryCtxRetain"};
-  // Those of graphs are as CUDA 12 has them.
-  Function<int(void* stream, int* status)> is_capturing{"cuStreamIsCapturing", false};
-  Function<int(void** graph, unsigned flags)> create_graph{"cuGraphCreate", false};
+  Function<int(void* stream, int* status)> is_capturing{"cuStreamIsCapturing"};
+  Function<int(void** graph, unsigned flags)> create_graph{"cuGraphCreate"};
   Function<int(void** node, void* graph, const void* after, size_t, const CudaNode*)> add_node{
-      "cuGraphAddKernelNode_v2", false};
-  Function<int(void** ready, void* graph, unsigned long long flags)> instantiate{
-      "cuGraphInstantiateWithFlags", false};
+      "cuGraphAddKernelNode_v2"};
+  Function<int(void** ready, void* graph, uint64_t flags)> instantiate{
+      "cuGraphInstantiateWithFlags"};
   Function<int(void* ready, void* node, const CudaNode*)> set_node{
-      "cuGraphExecKernelNodeSetParams_v2", false};
-  Function<int(void* ready, void* stream)> launch_graph{"cuGraphLaunch", false};
-  Function<int(void* ready)> drop_ready{"cuGraphExecDestroy", false};
-  Function<int(void* graph)> drop_graph{"cuGraphDestroy", false};
-
-  bool has_graphs() const {
-    return is_capturing.call && create_graph.call && add_node.call && instantiate.call &&
-           set_node.call && launch_graph.call && drop_ready.call && drop_graph.call;
-  }
+      "cuGraphExecKernelNodeSetParams_v2"};
+  Function<int(void* ready, void* stream)> launch_graph{"cuGraphLaunch"};
+  Function<int(void* ready)> drop_ready{"cuGraphExecDestroy"};
+  Function<int(void* graph)> drop_graph{"cuGraphDestroy"};
 };
 
 const Driver& driver() {
@@ -95,75 +88,60 @@ void* current_stream(c10::Device device) {
 
 }  // namespace
 
-CudaGraph::~CudaGraph() {
+CudaVariant::~CudaVariant() {
   // Results don't matter: at the end of a process the driver may be gone already.
-  if (parts_.ready != nullptr) driver().drop_ready.call(parts_.ready);
-  if (parts_.graph != nullptr) driver().drop_graph.call(parts_.graph);
-}
-
-bool CudaGraph::make(const CudaNode& node) {
-  if (!parts_.tried) {
-    parts_.tried = true;
-    if (driver().create_graph.call(&parts_.graph, 0) != 0 ||
-        driver().add_node.call(&parts_.node, parts_.graph, nullptr, 0, &node) != 0 ||
-        driver().instantiate.call(&parts_.ready, parts_.graph, 0) != 0) {
-      parts_.ready = nullptr;
-    }
-  }
-  return parts_.ready != nullptr;
-}
-
-bool CudaGraph::launch(const CudaNode& node, void* stream) {
-  if (driver().set_node.call(parts_.ready, parts_.node, &node) != 0) return false;
-  check(driver().launch_graph.call(parts_.ready, stream), "cuGraphLaunch");
-  return true;
-}
-
-// The graph to launch; null for the first launch on a stream, which need not be followed by others,
-// and while PyTorch records the stream: a recording takes kernels.
-CudaGraph* CudaVariant::graph_on(void* stream, const CudaNode& node) {
-  int status = 0;
-  if (!driver().has_graphs() || driver().is_capturing.call(stream, &status) != 0 || status != 0) {
-    return nullptr;
-  }
-  for (auto& [known, graph] : graphs_) {
-    if (known == stream) return graph.make(node) ? &graph : nullptr;
-  }
-  if (graphs_.size() < kStreams) graphs_.emplace_back(stream, CudaGraph());
-  return nullptr;
+  if (ready_ != nullptr) driver().drop_ready.call(ready_);
+  if (graph_ != nullptr) driver().drop_graph.call(graph_);
 }
 
 void CudaVariant::launch(const CudaNode& node, void* stream) {
   std::lock_guard<std::mutex> held(mutex_);
-  CudaGraph* graph = graph_on(stream, node);
-  if (graph != nullptr && graph->launch(node, stream)) return;
-  check(driver().launch.call(function, node.programs[0], 1, 1, threads, 1, 1, shared, stream,
+  if (replay(node, stream)) return;
+  check(driver().launch.call(node.function, node.programs[0], 1, 1, threads, 1, 1, shared, stream,
                              node.arguments, nullptr),
         "cuLaunchKernel");
 }
 
+// By the graph; false for the first launch, which need not be followed by others, on another stream
+// than that one was on (a graph runs once at a time), and while PyTorch records the stream, because
+// a recording takes kernels.
+bool CudaVariant::replay(const CudaNode& node, void* stream) {
+  int capturing = 0;
+  check(driver().is_capturing.call(stream, &capturing), "cuStreamIsCapturing");
+  if (capturing != 0) return false;
+  if (!stream_) stream_ = stream;
+  else if (stream_ == stream && graph_ == nullptr) make_graph(node);
+  if (ready_ == nullptr || stream_ != stream) return false;
+  if (driver().set_node.call(ready_, node_, &node) != 0) return false;
+  check(driver().launch_graph.call(ready_, stream), "cuGraphLaunch");
+  return true;
+}
+
+void CudaVariant::make_graph(const CudaNode& node) {
+  if (driver().create_graph.call(&graph_, 0) != 0 ||
+      driver().add_node.call(&node_, graph_, nullptr, 0, &node) != 0 ||
+      driver().instantiate.call(&ready_, graph_, 0) != 0) {
+    ready_ = nullptr;  // it is launched without one
+  }
+}
+
 CudaVariant& CudaKernel::variant(const Key& key) {
-  auto find = [&]() -> CudaVariant* {
-    for (const auto& [known, made] : variants_) {
-      if (known == key) return made.get();
-    }
-    return nullptr;
-  };
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (CudaVariant* found = find()) return *found;
+    if (auto known = variants_.find(key); known != variants_.end()) return known->second;
   }
   py::gil_scoped_acquire lock;
   py::tuple made = py::handle(make_)(key.wide, key.multiples, int64_t{1} << key.columns, key.few);
-  auto variant = std::make_unique<CudaVariant>();
-  variant->function = reinterpret_cast<void*>(made[0].cast<uintptr_t>());
-  variant->threads = made[1].cast<uint32_t>();
-  variant->shared = made[2].cast<uint32_t>();
-  variant->rows = made[3].cast<int64_t>();
-  variant->columns = made[4].cast<int64_t>();
   std::lock_guard<std::mutex> held(mutex_);
-  if (CudaVariant* found = find()) return *found;  // another thread made it meanwhile
-  return *variants_.emplace_back(key, std::move(variant)).second;
+  auto [place, is_new] = variants_.try_emplace(key);
+  CudaVariant& variant = place->second;
+  if (!is_new) return variant;  // another thread made it meanwhile
+  variant.function = reinterpret_cast<void*>(made[0].cast<uintptr_t>());
+  variant.threads = made[1].cast<uint32_t>();
+  variant.shared = made[2].cast<uint32_t>();
+  variant.rows = made[3].cast<int64_t>();
+  variant.columns = made[4].cast<int64_t>();
+  return variant;
 }
 
 void CudaKernel::launch(c10::ArrayRef<const at::Tensor*> tensors,

@@ -5,9 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <mutex>
-#include <utility>
+#include <optional>
 #include <vector>
 
 #include "python.h"
@@ -22,37 +22,26 @@ struct CudaNode {
   void *extra, *kernel, *context;
 };
 
-// A graph whose one node is a kernel. The driver takes half as long to give it other arguments and
+// Machine code for some arguments, and the tile that one of its programs works on. It is launched by
+// a graph whose one node it is: the driver takes half as long to give that other arguments and
 // launch it as to launch the kernel.
-class CudaGraph {
- public:
-  CudaGraph() = default;
-  CudaGraph(CudaGraph&& other) noexcept { std::swap(parts_, other.parts_); }
-  ~CudaGraph();
-  bool make(const CudaNode& node);  // whether the driver did; false for good if it didn't
-  bool launch(const CudaNode& node, void* stream);  // whether the driver takes this node
-
- private:
-  struct Parts {
-    void *graph = nullptr, *node = nullptr, *ready = nullptr;
-    bool tried = false;
-  } parts_;
-};
-
-// Machine code for some arguments, and the tile that one of its programs works on.
 struct CudaVariant {
   void* function;
   uint32_t threads, shared;
   int64_t rows, columns;
 
+  CudaVariant() = default;
+  CudaVariant(const CudaVariant&) = delete;
+  ~CudaVariant();
   void launch(const CudaNode& node, void* stream);
 
  private:
-  CudaGraph* graph_on(void* stream, const CudaNode& node);
+  bool replay(const CudaNode& node, void* stream);
+  void make_graph(const CudaNode& node);
 
-  // Of one graph only one launch runs at a time, so each stream has its own.
-  std::vector<std::pair<void*, CudaGraph>> graphs_;
   std::mutex mutex_;
+  std::optional<void*> stream_;  // of the first launch
+  void *graph_ = nullptr, *node_ = nullptr, *ready_ = nullptr;
 };
 
 // A kernel in all variants that were needed so far. Python makes others: `make(wide, multiples,
@@ -75,7 +64,7 @@ class CudaKernel {
     uint8_t columns;  // as a power of two
     bool wide;
     bool few;  // rows
-    bool operator==(const Key&) const = default;
+    auto operator<=>(const Key&) const = default;
   };
   CudaVariant& variant(const Key& key);
 
@@ -83,7 +72,7 @@ class CudaKernel {
   bool by_rows_;
   std::vector<bool> wide_;  // arguments that have 64 bits in any case
   std::mutex mutex_;
-  std::vector<std::pair<Key, std::unique_ptr<CudaVariant>>> variants_;
+  std::map<Key, CudaVariant> variants_;
 };
 
 extern PyMethodDef cuda_methods[];

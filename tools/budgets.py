@@ -29,7 +29,7 @@ LIMITS = {
     "methods": 30,
     "ladder": 4,
     "import": 0,  # imports inside functions
-    "native": 6500,  # all of csrc/ together: decisions 0010, 0014 and 0051
+    "native": 6600,  # all of csrc/ together: decisions 0010, 0014, 0051 and 0082
 }
 UNITS = {
     "file": "lines in the file",
