@@ -56,7 +56,7 @@ test-gpu: setup-dev  ## programs on a GPU; without one they are skipped
 conformance: setup-dev  ## PyTorch's own tests of Dynamo, with PYTORCH=a source tree of it
 	$(PY) tools/conformance.py $(PYTORCH) --report docs/conformance.md
 
-test-matrix:  ## the tests on Python 3.12 to 3.14, in environments made for them (as root)
+test-matrix:  ## the tests on Python 3.12 to 3.14, in environments made for them
 	python3 tools/matrix.py $(PYTHONS)
 
 test-asan: setup-dev  ## the extension under AddressSanitizer and UBSan, over the tests of native code
