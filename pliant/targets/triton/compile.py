@@ -1,23 +1,30 @@
 """Sources become functions, and functions become machine code, by Triton.
 
 The one idea: what Triton is told of a variant is data (`variants`), from which the name of its
-machine code on disk is made, too.
+machine code on disk is made, too. So Triton's own cache is not needed, and its compiler's stages
+are run one after the other, without the hash of all of Triton that its cache begins with.
 """
 
 from __future__ import annotations
 
 import linecache
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
+import triton
 import triton.language as tl
+from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, make_backend
 from triton.compiler import compile as compile_source
 
-from pliant.targets.triton import interpret, library, variants
+from pliant.targets.triton import gpu_code, interpret, library, variants
 from pliant.targets.triton.gpu_code import GpuCode
 from pliant.targets.triton.printer import PrintedKernel
 from pliant.targets.triton.variants import MULTIPLE, KernelVariant
+
+STAGED: Final = frozenset(("3.6", "3.7", "3.8", "3.9"))
+"""The versions of Triton whose stages are known to be run as `_in_stages` does it."""
 
 
 def nvidia(capability: int) -> GPUTarget:
@@ -54,7 +61,7 @@ def constants(variant: KernelVariant) -> dict[str, Any]:
 
 def machine_code(
     printed: PrintedKernel, function: Any, variant: KernelVariant, machine: GPUTarget
-) -> Any:
+) -> GpuCode:
     """The variant as Triton compiles it for this machine."""
     constexprs = constants(variant)
     signature = variants.signature(printed, variant) | dict.fromkeys(constexprs, "constexpr")
@@ -64,14 +71,38 @@ def machine_code(
         if multiple
     }
     source = ASTSource(function, signature, constexprs, attrs)
-    return compile_source(source, target=machine, options=variants.options(printed, variant))
+    options = variants.options(printed, variant)
+    version = ".".join(triton.__version__.split(".")[:2])
+    # Settings of the environment, such as dumps of each stage, are for Triton's own function.
+    if version not in STAGED or gpu_code.compiler_is_told():
+        compiled = compile_source(source, target=machine, options=options)
+        return _code_of(compiled.metadata._asdict(), compiled.kernel)
+    return _in_stages(source, machine, options)
 
 
-def code_of(compiled: Any) -> GpuCode:
+def _in_stages(source: ASTSource, machine: GPUTarget, options: dict[str, Any]) -> GpuCode:
+    """Compile the source by one stage after the other, each of which adds to the metadata."""
+    backend = make_backend(machine)
+    parsed = backend.parse_options(options | source.parse_options())
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    library_functions = backend.get_codegen_implementation(parsed)
+    code = source.make_ir(machine, parsed, library_functions, backend.get_module_map(), context)
+    metadata = {"target": machine, **vars(parsed)}
+    stages: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
+    backend.add_stages(stages, parsed, source.language)
+    for stage in stages.values():
+        code = stage(code, metadata)
+    return _code_of(metadata, code)
+
+
+def _code_of(metadata: Mapping[str, Any], binary: bytes) -> GpuCode:
     """What the driver has to be given of what Triton has compiled."""
-    meta = compiled.metadata
-    if meta.global_scratch_size or meta.profile_scratch_size:
+    if metadata.get("global_scratch_size") or metadata.get("profile_scratch_size"):
         raise NotImplementedError("a kernel that needs memory of its own")
-    if meta.num_ctas != 1 or meta.launch_cooperative_grid:
+    if metadata["num_ctas"] != 1 or metadata["launch_cooperative_grid"]:
         raise NotImplementedError("a kernel whose programs work together")
-    return GpuCode(meta.name, meta.shared, meta.num_warps, meta.warp_size, compiled.kernel)
+    warp_size = metadata["target"].warp_size
+    name, shared, warps = metadata["name"], metadata["shared"], metadata["num_warps"]
+    return GpuCode(name, shared, warps, warp_size, binary)

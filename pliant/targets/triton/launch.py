@@ -111,8 +111,7 @@ class CudaKernel:
         functions = self.functions
         function = compiler.function_for(functions, variant)
         machine = compiler.nvidia(self._capability())
-        made = compiler.machine_code(self.printed, function, variant, machine)
-        code = compiler.code_of(made)
+        code = compiler.machine_code(self.printed, function, variant, machine)
         gpu_code.store(self._name(variant), code)
         return code
 

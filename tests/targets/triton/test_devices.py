@@ -199,7 +199,7 @@ def test_scans_are_one_kernel_each_and_keep_what_eager_keeps_on_gpus(
         variant = compiler.KernelVariant(blocks, False, (True,) * count)
         function = compiler.function_for(whole, variant)
         target = compiler.amd(machine) if isinstance(machine, str) else compiler.nvidia(machine)
-        assert compiler.machine_code(kernel, function, variant, target).asm
+        assert compiler.machine_code(kernel, function, variant, target).binary
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,38 @@ def test_settings_of_the_compiler_are_heard(setting, used, machine, monkeypatch,
     ) == used
 
 
+@pytest.mark.parametrize(
+    "machine", [compiler.nvidia(80), compiler.nvidia(90), compiler.amd("gfx942")]
+)
+def test_stages_give_what_tritons_own_function_gives(machine, monkeypatch):
+    kernel, variant = printed(COLUMNS), described()
+    asked = []
+    original = compiler.compile_source
+    monkeypatch.setattr(
+        compiler, "compile_source", lambda *a, **k: [asked.append(a), original(*a, **k)][1]
+    )
+    codes = []
+    for versions in (compiler.STAGED, frozenset()):
+        monkeypatch.setattr(compiler, "STAGED", versions)
+        functions = compiler.functions(kernel.source, "key", interpreted=False)
+        function = compiler.function_for(functions, variant)
+        codes.append(compiler.machine_code(kernel, function, variant, machine))
+        assert len(asked) == (not versions)
+    assert codes[0] == codes[1]
+
+
+def test_settings_are_for_tritons_own_function(monkeypatch, tmp_path):
+    """It shows the code after each stage, for instance."""
+    monkeypatch.setenv("TRITON_KERNEL_DUMP", "1")
+    monkeypatch.setenv("TRITON_DUMP_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
+    kernel, variant = printed(COLUMNS), described()
+    functions = compiler.functions(kernel.source, "key", interpreted=False)
+    function = compiler.function_for(functions, variant)
+    compiler.machine_code(kernel, function, variant, compiler.nvidia(90))
+    assert {path.suffix for path in tmp_path.rglob("*.*")} >= {".ttir", ".ptx"}
+
+
 def test_an_unknown_version_of_triton_keeps_nothing(machine, monkeypatch, own_directory):
     monkeypatch.setattr(gpu_code, "triton_version", lambda: None)
     assert machine.compiles() and machine.compiles()
