@@ -3,6 +3,7 @@
     python tools/fuzz.py --minutes 10 --jobs 2 --report fuzz.txt
     python tools/fuzz.py --seed 1234 --count 1      # one program again
     python tools/fuzz.py --seed 1234 --show         # its script
+    python tools/fuzz.py --minutes 10 --backend triton_interpreter  # kernels of GPUs
 
 A program follows from its seed. Each is called several times, with other sizes, values, dtypes and
 aliasing; every call is compared with eager PyTorch in values, strides, dtypes, aliasing, mutation
@@ -32,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, help="the first one; the time of day if not given")
     parser.add_argument("--count", type=int, help="how many programs; without end if not given")
+    parser.add_argument("--backend", help="of all programs, for instance triton_interpreter")
     parser.add_argument("--minutes", type=float, help="how long; 1 if there is no --count")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument(
@@ -44,13 +46,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     seed = int(time.time()) * 1000 if options.seed is None else options.seed
     if options.show:
-        print(Worker(options.timeout).check(seed=seed)[0].script())
+        print(Worker(options.timeout).check(seed=seed, backend=options.backend)[0].script())
         return 0
     minutes = options.minutes
     if minutes is None and options.count is None:
         minutes = 1.0
     stop = None if options.count is None else seed + options.count
-    campaign = Campaign(options.timeout, options.shrink, report=options.report)
+    campaign = Campaign(options.timeout, options.shrink, options.backend, report=options.report)
     campaign.tell = (lambda text: None) if options.quiet else _tell
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # of `timeout`: as Ctrl-C
     print(f"from seed {seed}, {options.jobs} jobs of {os.cpu_count()} processors", flush=True)

@@ -222,6 +222,7 @@ class Campaign:
 
     seconds: float = 60.0
     shrink_seconds: float = 60.0
+    backend: str | None = None  # of all programs; each has its own if there is none
     programs: int = 0
     calls: int = 0
     cases: dict[str, Case] = field(default_factory=dict)
@@ -267,7 +268,7 @@ class Campaign:
             worker.kill()
 
     def _check(self, worker: Worker, seed: int) -> None:
-        program, finding = worker.check(seed=seed)
+        program, finding = worker.check(seed=seed, backend=self.backend)
         with self.lock:
             self.programs += 1
             self.calls += len(program.calls)

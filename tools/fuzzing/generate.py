@@ -35,9 +35,11 @@ STATEMENT_KINDS = {"writes"}  # never assigned
 ATTEMPTS = 6
 
 
-def generate(seed: int) -> Program:
-    """The program of a seed: always the same one."""
-    return _Generator(seed).program()
+def generate(seed: int, backend: str | None = None) -> Program:
+    """The program of a seed: always the same one, for this backend if one is given."""
+    program = _Generator(seed).program()
+    program.backend = backend or program.backend
+    return program
 
 
 class _Generator:

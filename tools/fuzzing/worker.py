@@ -38,7 +38,7 @@ def main() -> None:
         request = json.loads(line)
         say(stage="generate")
         if "seed" in request:
-            program = generate(request["seed"])
+            program = generate(request["seed"], request.get("backend"))
             say(program=program.to_json())
         else:
             program = Program.from_json(request["program"])

@@ -38,8 +38,13 @@ POINTERS: Final[dict[Type, str]] = {
 Print = Callable[..., str]  # (type of the arguments, *their texts)
 
 
+def is_negative_zero(number: float | bool) -> bool:
+    """Whether it is -0.0, which Triton makes 0.0 of in its constants."""
+    return number == 0 and math.copysign(1.0, number) < 0
+
+
 def literal(number: float | bool) -> str:
-    """A constant, as source."""
+    """A constant other than -0.0, as source."""
     if isinstance(number, float) and not math.isfinite(number):
         return f'float("{number}")'
     return repr(number)
@@ -79,6 +84,8 @@ def typed(number: float | bool, t: Type) -> str:
     """A constant with its type, for places where no other operand tells it."""
     if t in NARROW:
         return NARROW[t](typed(number, Type.F32))
+    if is_negative_zero(number):
+        return f"({typed(0.0, t)} * -1.0)"
     return f"tl.full([], {literal(number)}, {DTYPES[t]})"
 
 
@@ -149,7 +156,8 @@ OPS: Final[dict[Op, Print]] = {
     ),
     Op.REMAINDER: _by_class("remainder_floats", "floor_mod"),
     Op.FMOD: lambda t, a, b: f"libdevice.fmod({a}, {b})" if t in FLOAT else f"{a} % {b}",
-    Op.NEG: lambda t, a: f"-{a}",
+    # For Triton -x is 0 - x: of the floats, 0.0 would stay 0.0.
+    Op.NEG: lambda t, a: f"{a} * -1.0" if t in FLOAT else f"-{a}",
     Op.ABS: lambda t, a: a if t in UNSIGNED else f"tl.abs({a})",
     Op.SIGN: _function("sign"),
     Op.MINIMUM: _best("tl.minimum"),

@@ -31,7 +31,15 @@ from pliant.loop.body import FLAG
 from pliant.loop.ir import REDUCTIONS, Access, Buffer, Combine, Kernel, Loop, LoopValue, Op
 from pliant.loop.types import FLOAT
 from pliant.sym.expr import Expr
-from pliant.targets.triton.expressions import DTYPES, OPS, cast, literal, takes_literals, typed
+from pliant.targets.triton.expressions import (
+    DTYPES,
+    OPS,
+    cast,
+    is_negative_zero,
+    literal,
+    takes_literals,
+    typed,
+)
 from pliant.targets.triton.index_text import (
     NONE,
     Axes,
@@ -211,7 +219,9 @@ class KernelPrinter:
         if value.op is not Op.CONSTANT:
             return self.names[value]
         assert value.constant is not None
-        return Text(literal(value.constant) if plain else typed(value.constant, value.type))
+        if plain and not is_negative_zero(value.constant):
+            return Text(literal(value.constant))
+        return Text(typed(value.constant, value.type))
 
     def operation(self, value: LoopValue) -> Text:
         plain = takes_literals(value)

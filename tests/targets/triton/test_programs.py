@@ -27,6 +27,12 @@ POINTWISE = {
     "bfloat16 where": (lambda x: torch.where(x > 0, x, 2.0), (X.bfloat16(),)),
     "float16": (lambda x: (x * 2).tanh(), (X.half(),)),
     "float64": (lambda x: x.exp().log1p(), (X.double(),)),
+    "negative zeros": (
+        lambda x: ((-(x * 0)).signbit(), torch.where(x > 0, -0.0, x * 0).signbit()),
+        (X,),
+    ),
+    "negative zeros of halves": (lambda x: (x * 0).neg().signbit(), (X.bfloat16(),)),
+    "filled with negative zeros": (lambda x: (torch.full_like(x, -0.0), 1 / x.neg()), (X * 0,)),
     "integers": (lambda x: (x * 10).int() * 3 - 7, (X,)),
     "bytes": (lambda x: x.to(torch.uint8) + 250, (X.abs() * 9,)),
     "shifts": (lambda i: (i << 2) | (i >> 1), (ROWS,)),
