@@ -93,6 +93,15 @@ def _narrowed(source: Any, target: Any) -> Any:
     return TensorHandle(rounded.view(torch.uint16).numpy(), tl.bfloat16)
 
 
+def _widened(source: Any, target: Any) -> Any:
+    """A float of more bits; the interpreter loses those of the smallest bfloat16s."""
+    if source.dtype.scalar != tl.bfloat16:
+        return interpreter_builder.cast_impl(source, target)
+    bits = torch.from_numpy(np.array(source.data)).view(torch.bfloat16)
+    wide = bits.double() if target.scalar == tl.float64 else bits.float()
+    return TensorHandle(wide.numpy(), target.scalar)
+
+
 def _spread(target: Any, source: Any) -> Any:
     """A scalar as a block; the interpreter takes a comparison for what it compared."""
     data = np.full(target.shape, source.data)
@@ -100,6 +109,7 @@ def _spread(target: Any, source: Any) -> Any:
 
 
 interpreter_builder.create_fp_trunc = _narrowed
+interpreter_builder.create_fp_ext = _widened
 interpreter_builder.create_splat = _spread
 # With assertions, and without those that integers don't overflow.
 interpreter_builder.options = InterpreterOptions(debug=True, sanitize_overflow=False)

@@ -24,6 +24,7 @@ POINTWISE = {
     "outer loops": (lambda x: (x.view(6, 2, 4, 5) + x.view(6, 2, 4, 5)[:, :1, :, :1]).exp(), (X,)),
     "scalar": (lambda x: x.sum() * 2 + 1, (X,)),
     "bfloat16": (lambda x: (x.bfloat16() + 1).exp(), (X,)),
+    "smallest bfloat16": (lambda x: x.bfloat16().float() * 1e30, (X * 1e-39,)),
     "bfloat16 where": (lambda x: torch.where(x > 0, x, 2.0), (X.bfloat16(),)),
     "float16": (lambda x: (x * 2).tanh(), (X.half(),)),
     "float64": (lambda x: x.exp().log1p(), (X.double(),)),
