@@ -37,7 +37,7 @@ from pliant.capture.values.containers import Mapping, Sequence, instance_dict
 from pliant.capture.values.conversion import from_real
 from pliant.capture.values.dict_views import MappingProxy
 from pliant.capture.values.functions import BoundMethod, CompiledFunction, FunctionValue
-from pliant.capture.values.program_classes import ProgramScalar
+from pliant.capture.values.program_classes import ProgramClass, ProgramScalar
 from pliant.guards.guard import MISSING
 from pliant.guards.source import Attr, ClassAttr, Fixed, Source
 
@@ -137,6 +137,8 @@ def stored_class_attribute(trace: Trace, obj: Const, name: str) -> Value | None:
     special = CLASS_ATTRIBUTES.get(name)
     if special is not None:
         return special(trace, cls)
+    if name == "__annotations__" and (annotations := _lazy_annotations(trace, cls)) is not None:
+        return annotations
     meta = type(cls)
     from_meta = trace.lookup(meta, name)
     # A data descriptor of the metaclass comes before the class's own attribute.
@@ -146,6 +148,18 @@ def stored_class_attribute(trace: Trace, obj: Const, name: str) -> Value | None:
     if attribute is not MISSING:
         return _from_class(trace, obj, cls, name, attribute)
     return None if from_meta is MISSING else bind_descriptor(trace, from_meta, obj, meta, name)
+
+
+def _lazy_annotations(trace: Trace, cls: type) -> Value | None:
+    """The annotations of a class of the program. From Python 3.14 on (PEP 649) a function in its
+    namespace evaluates them when they are first asked for."""
+    annotate = trace.placeholders.value_of(cls.__dict__.get("__annotate_func__"))
+    made = trace.temporaries.get(id(cls))
+    if annotate is None or not isinstance(made, ProgramClass):
+        return None
+    if made.annotations is None:
+        made.annotations = trace.read(call(trace, annotate, [Const(VALUE_FORMAT)]))
+    return made.annotations
 
 
 def _from_class(trace: Trace, obj: Const, cls: type, name: str, attribute: Any) -> Value:

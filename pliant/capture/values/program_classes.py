@@ -119,15 +119,17 @@ PLAIN_FORMS: dict[type, Callable[[Any], Any]] = {
 
 class ProgramClass(Value):
     """A class made during the capture. `real` is a temporary class with the same MRO. Residual code
-    makes another one, with what that holds at the end."""
+    makes another one, with what that holds at the end. `annotations` are there once they have been
+    asked for, from Python 3.14 on."""
 
-    __slots__ = ("real", "trace")
+    __slots__ = ("annotations", "real", "trace")
     two_steps = True
 
     def __init__(self, trace: Trace, real: type) -> None:
         super().__init__()
         self.trace = trace
         self.real = real
+        self.annotations: Value | None = None
 
     def python_type(self) -> type:
         return type(self.real)
