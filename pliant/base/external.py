@@ -26,6 +26,12 @@ PLAIN: Final[set[type]] = {
 SINGLE: Final[set[type]] = {type(None), type(...), bool}
 """Types whose equal values are the same object, in every process."""
 
+
+def is_single(value: Any) -> bool:
+    """Whether whatever is equal to this value, and of its type, is this object."""
+    return type(value) in SINGLE or (type(value) is tuple and not value)
+
+
 CODE: Final = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 
 
@@ -96,11 +102,11 @@ class Externals:
         return data
 
     def identity(self, value: Any) -> Any:
+        if is_single(value):
+            return value
         external = self._known.get(id(value))
-        if external is not None:
-            return external
         # An equal number or string may be another object elsewhere, so even those become externals.
-        return value if type(value) in SINGLE else self.external(value)
+        return self.external(value) if external is None else external
 
     def external(self, value: Any) -> External:
         external = self._known.get(id(value))

@@ -62,7 +62,7 @@ def _graph_data(
 def namespace_data(namespace: dict[str, Any], externals: Externals) -> dict[str, Any]:
     """The globals of residual code. Containers are objects with an identity."""
     return {
-        name: value if type(value) in PLAIN else externals.external(value)
+        name: value if type(value) in PLAIN else externals.identity(value)
         for name, value in namespace.items()
     }
 

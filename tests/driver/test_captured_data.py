@@ -17,7 +17,7 @@ from torch import fx
 
 import pliant
 from pliant._native import Entry
-from pliant.base.external import Binder, External
+from pliant.base.external import Binder, External, Externals
 from pliant.base.options import config
 from pliant.driver import reporting
 from pliant.driver.check import check
@@ -207,3 +207,20 @@ def test_objects_with_an_identity_stay_externals():
     kept = compiled("closure")[3][0]
     cells = [s.root.value for s in kept.captured.slots if not hasattr(s.root, "index")]
     assert cells and all(isinstance(value, External) for value in cells)
+
+
+def test_the_empty_tuple_is_data():
+    """There is only one: an attribute of a class is the same object as the slots of no argument."""
+
+    def make(x):
+        class Made(Exception):
+            names = ()
+
+        raise Made(Made.names)
+
+    with pytest.raises(Exception, match=r"\(\)"):
+        pliant.compile(make)(torch.ones(2))
+    externals = Externals()
+    assert externals.identity(()) == externals.visit(()) == ()
+    numbers = (1, 2)
+    assert isinstance(externals.identity(numbers), External)
