@@ -184,6 +184,16 @@ int dict_changes(PyDict_WatchEvent event, PyObject* dict, PyObject*, PyObject*) 
   return 0;
 }
 
+// Python 3.13.0 sets attributes that are kept inside their object without a word.
+bool hears_of_attributes() {
+  Ref type = Ref::owned(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "P"));
+  Ref object = Ref::owned(type ? PyObject_CallNoArgs(type.get()) : nullptr);
+  Ref dict = Ref::owned(object ? PyObject_GenericGetDict(object.get(), nullptr) : nullptr);
+  if (!dict || dict_version(dict.get()) == 0) return false;
+  uint64_t before = dict_epoch;
+  return PyObject_SetAttrString(object.get(), "x", Py_None) == 0 && dict_epoch != before;
+}
+
 #endif
 
 }  // namespace
@@ -194,7 +204,12 @@ uint64_t dict_epoch = 1;
 
 void init_dict_versions() {
   watcher = PyDict_AddWatcher(dict_changes);
-  if (watcher < 0) PyErr_Clear();  // others have them all: dictionaries have no versions then
+  // Others have them all, or they miss changes: dictionaries have no versions then.
+  if (watcher >= 0 && !hears_of_attributes()) {
+    PyDict_ClearWatcher(watcher);
+    watcher = -1;
+  }
+  PyErr_Clear();
 }
 
 uint64_t dict_version(PyObject* dict) {
