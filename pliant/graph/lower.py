@@ -274,11 +274,8 @@ class _Lowerer(InPlace):
         mark = len(low.definitions)
         kwargs = {name: self._indexed(value) for name, value in node.kwargs.items()}
         result = rule(low, *map(self._indexed, node.args), **kwargs)
-        tensors_out = list(result) if isinstance(result, (list, tuple)) else [result]
-        for indexed, meta in zip(tensors_out, low.results, strict=True):
-            if indexed.type is not meta.type or len(indexed.sizes) != len(meta.sizes):
-                # Dtypes come from PyTorch's own meta kernels, so the rule is wrong.
-                raise AssertionError(f"the rule for {node.name} gives {indexed}, not {meta}")
+        results = result if isinstance(result, (list, tuple)) else [result]
+        tensors_out = [_as_foreseen(*pair, node) for pair in zip(results, low.results, strict=True)]
         memory = tensors_out[0].memory
         if low.target is not None and memory is not None and memory.of in low.definitions[mark:]:
             self.scattered[node.results[0]] = memory.of
@@ -489,6 +486,15 @@ class _Lowerer(InPlace):
         self._set(out.of, indexed)
         self._append_definitions(out.of.node)
         return (out, indexed.memory)
+
+
+def _as_foreseen(indexed: IndexedTensor, meta: Meta, node: Node) -> IndexedTensor:
+    """The result of a rule with the sizes that PyTorch's own meta kernels give."""
+    if indexed.type is not meta.type or len(indexed.sizes) != len(meta.sizes):
+        raise AssertionError(f"the rule for {node.name} gives {indexed}, not {meta}")
+    # The operands may be older than what is known of sizes now (`u0 == 1`). Memory of two sizes
+    # would not be the same for the views of a result.
+    return indexed if indexed.memory is not None else replace(indexed, sizes=meta.sizes)
 
 
 def _is_widened(indexed: IndexedTensor) -> bool:

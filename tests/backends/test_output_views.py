@@ -202,3 +202,28 @@ def test_sizes_of_0_and_1_are_laid_out_as_in_eager() -> None:
         x = torch.ones(columns, rows).t()
         assert state(run(x)) == state(result_without_grad(x))
     assert events.counters["not_generated"] == 0
+
+
+POINTWISE = {
+    "sum": lambda x: x + 1,
+    "copy": torch.clone,
+    "written": lambda x: (x * 2).add_(1),
+    "transposed": lambda x: (x * 2).t(),
+}
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_views_of_what_has_a_size_that_is_found_to_be_1(name) -> None:
+    """The size is in the data until something needs it to be 1; views share memory all the same."""
+
+    def function(a):
+        chosen = a[a != 0]
+        a.view(chosen.shape)
+        whole = POINTWISE[name](chosen)
+        return whole, whole.view(-1), whole[:1]
+
+    with torch.no_grad():
+        whole, *views = pliant.compile(function, backend="llvm")(torch.ones(1))
+    assert all(view.data_ptr() == whole.data_ptr() for view in views)
+    views[0].add_(1)
+    assert torch.equal(views[1], views[0]) and torch.equal(whole, views[0])
