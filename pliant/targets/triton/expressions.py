@@ -137,6 +137,11 @@ def _divided(t: Type, a: str, b: str) -> str:
     return f"tl.div_rn({a}, {b})" if t is Type.F32 else f"{a} / {b}"
 
 
+def _ones(t: Type) -> int:
+    """All bits: what Triton writes for `~`, -1, is no number of the unsigned types."""
+    return (1 << t.bits) - 1 if t in UNSIGNED else -1
+
+
 def _shift(name: str) -> Print:
     return lambda t, a, b: f"{name}({a}, {b}, {t.bits})"
 
@@ -168,7 +173,7 @@ OPS: Final[dict[Op, Print]] = {
     Op.AND: _infix("&"),
     Op.OR: _infix("|"),
     Op.XOR: _infix("^"),
-    Op.NOT: lambda t, a: f"{a} == 0" if t is Type.BOOL else f"~{a}",
+    Op.NOT: lambda t, a: f"{a} == 0" if t is Type.BOOL else f"{a} ^ {_ones(t)}",
     Op.SHL: _shift("shift_left"),
     Op.SHR: lambda t, a, b: _shift(f"shift_right{'_unsigned' * (t in UNSIGNED)}")(t, a, b),
     Op.EQ: _infix("=="),

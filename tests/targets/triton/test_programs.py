@@ -34,6 +34,7 @@ POINTWISE = {
     ),
     "negative zeros of halves": (lambda x: (x * 0).neg().signbit(), (X.bfloat16(),)),
     "filled with negative zeros": (lambda x: (torch.full_like(x, -0.0), 1 / x.neg()), (X * 0,)),
+    "all bits of bytes": (lambda x: (~x.to(torch.uint8), ~x.to(torch.int16)), (X.abs() * 9,)),
     "integers": (lambda x: (x * 10).int() * 3 - 7, (X,)),
     "bytes": (lambda x: x.to(torch.uint8) + 250, (X.abs() * 9,)),
     "shifts": (lambda i: (i << 2) | (i >> 1), (ROWS,)),
