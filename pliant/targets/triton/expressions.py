@@ -195,15 +195,19 @@ OPS: Final[dict[Op, Print]] = {
 }
 """Operations whose result depends on their arguments alone; the rest are in `printer`."""
 
-_WITH_LITERALS: Final = frozenset(
-    (Op.ADD, Op.SUB, Op.MUL, Op.MINIMUM, Op.MAXIMUM, Op.AND, Op.OR, Op.XOR)
-    + (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.SELECT)
-)
+_ADAPTS: Final = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.AND, Op.OR, Op.XOR, Op.SELECT))
 """Operations in which a number takes the type of the argument beside it."""
+_PROMOTES: Final = frozenset((Op.MINIMUM, Op.MAXIMUM, Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE))
+"""Operations in which a number is a tensor of 32 bits (or an integer of 64), and both arguments are
+promoted: 0.1 beside a float64 is a float32, and what is beside 0 is no int8 any more."""
+_UNCHANGED: Final = frozenset((Type.F32, Type.I32, Type.I64))
+"""Types that such a number doesn't change, and that it can be converted to."""
 
 
 def takes_literals(value: LoopValue) -> bool:
     """Whether the constants among the arguments can be plain numbers."""
     operands = value.args[1:] if value.op is Op.SELECT else value.args
     beside = any(arg.op is not Op.CONSTANT for arg in operands)
-    return value.op in _WITH_LITERALS and beside and operands[0].type in NUMBER
+    type = operands[0].type
+    fits = value.op in _ADAPTS or (value.op in _PROMOTES and type in _UNCHANGED)
+    return fits and beside and type in NUMBER

@@ -34,6 +34,18 @@ POINTWISE = {
     ),
     "negative zeros of halves": (lambda x: (x * 0).neg().signbit(), (X.bfloat16(),)),
     "filled with negative zeros": (lambda x: (torch.full_like(x, -0.0), 1 / x.neg()), (X * 0,)),
+    "numbers beside float64": (
+        lambda x: (x < 0.1, x == 0.1, x.clamp(0.1, 0.7), torch.where(x > 0, x, 0.1), x + 0.1),
+        (torch.tensor([0.1, 0.05, 3.0, -1.0], dtype=torch.float64),),
+    ),
+    "numbers beside int8": (
+        lambda i: ((i.relu() + 120) > 100, (i.clamp(3, 110) + 120) // 3, i != 3),
+        (torch.tensor([1, 100, 120, -3], dtype=torch.int8),),
+    ),
+    "numbers beside a byte": (
+        lambda i: ((i.relu() + 250) > 100, i.relu().remainder(7)),
+        (torch.tensor(44, dtype=torch.uint8),),
+    ),
     "all bits of bytes": (lambda x: (~x.to(torch.uint8), ~x.to(torch.int16)), (X.abs() * 9,)),
     "integers": (lambda x: (x * 10).int() * 3 - 7, (X,)),
     "bytes": (lambda x: x.to(torch.uint8) + 250, (X.abs() * 9,)),
