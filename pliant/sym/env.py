@@ -25,7 +25,7 @@ that check: `guards` therefore only looks at guards.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pliant.base.errors import ShapeConstraintError
 from pliant.base.position import Position
@@ -75,6 +75,8 @@ class ShapeEnv(SymbolTable):
     `listener` is called with every record. `answers` overrides assumptions, by the text of the
     question: those that have failed in an earlier compilation.
     """
+
+    in_capture: ClassVar[bool] = True  # so that new guards can be made
 
     def __init__(
         self,

@@ -34,6 +34,8 @@ class FrozenEnv(ShapeEnv):
     code runs. `ones` are sizes that are taken to be 1.
     """
 
+    in_capture = False
+
     def __init__(self, shapes: Shapes, ones: Iterable[Expr] = ()) -> None:
         env = shapes.env
         super().__init__(env.policy, duck=False)

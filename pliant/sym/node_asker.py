@@ -54,10 +54,18 @@ computes how many bytes a storage has, which nobody looks at while tensors have 
 input_metadata.cpp looks whether a gradient has to be summed, where a size is 1; if it isn't known
 to be, it demands that the sizes are equal, which is tested when the code runs."""
 
+GENERAL_BEHIND_CAPTURE: Final = ("ExpandUtils.h",)
+"""C++ files of which the same holds once the capture has settled what is broadcast.
 
-def is_general(file: str) -> bool:
+`sum_to`, which gradients of broadcast operands go through, asks like input_metadata.cpp. A program
+that calls it by itself (`sum_to_size`) may do so with a size of 1 that nobody knows to be 1."""
+
+
+def is_general(file: str, in_capture: bool) -> bool:
     """Whether every question with a default that comes from this C++ file is general."""
-    return file.endswith(GENERAL_FILES)
+    return file.endswith(GENERAL_FILES) or (
+        not in_capture and file.endswith(GENERAL_BEHIND_CAPTURE)
+    )
 
 
 @cached(1024)

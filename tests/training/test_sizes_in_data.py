@@ -67,6 +67,54 @@ def test_numbers_that_vary(program) -> None:
     assert events.counters["compilations"] == 1
 
 
+def routed(x, n):
+    """A mixture of experts: rows are chosen by the data, and weighted by numbers of their own."""
+    weights, expert = x.softmax(-1).max(-1)
+    out = torch.zeros_like(x)
+    for e in range(3):
+        rows = torch.where(expert == e)[0]
+        out.index_add_(0, rows, (x[rows] * (e + n[0])).tanh() * weights[rows, None])
+    return out.square().sum()
+
+
+def masked_rows(x, n):
+    out = torch.zeros_like(x)
+    for e in range(3):
+        mask = x.argmax(-1) == e
+        out[mask] = x[mask].exp() * x[mask, e].unsqueeze(-1)
+    return out.sum() * n[1]
+
+
+@pytest.mark.parametrize("program", [routed, masked_rows], ids=lambda program: program.__name__)
+def test_rows_chosen_by_data(program) -> None:
+    """The gradient of what is broadcast is summed up where a size is 1: one from the data isn't
+    known to be, and needs no sum if the other one is the same."""
+    compiled = pliant.compile(program, backend="llvm")
+    for size in (5, 4, 3, 2, 1, 7):
+        for seed in range(4):
+            results = []
+            for run in (compiled, program):
+                torch.manual_seed(seed)
+                x = torch.randn(size, 3, requires_grad=True)
+                result = run(x, torch.tensor([2, 3]))
+                results.append((result.detach(), *torch.autograd.grad(result, x)))
+            for a, b in zip(*results, strict=True):
+                torch.testing.assert_close(a, b)
+    assert events.counters["not_generated"] == events.counters["graph_breaks"] == 0
+    assert events.counters["fallbacks"] == 0 and events.counters["compilations"] <= 3
+
+
+def test_sum_to_a_size_in_the_data() -> None:
+    """Asked by the program itself, where the size may be 1 or the other one."""
+    compiled = pliant.compile(lambda x, n: x.sum_to_size(n[0].item(), 3) * 2, backend="llvm")
+    for count in (4, 1, 4):
+        x = torch.randn(4, 3, requires_grad=True)
+        result = compiled(x, torch.tensor([count]))
+        torch.testing.assert_close(result, x.sum_to_size(count, 3) * 2)
+        (grad,) = torch.autograd.grad(result.sum(), x)
+        torch.testing.assert_close(grad, torch.full_like(x, 2))
+
+
 def summed_up(x, n):
     """The gradient's formula asks how many elements there are."""
     return x[: n[0].item()].cumsum(0).sum()
