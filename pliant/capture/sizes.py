@@ -156,6 +156,8 @@ class Sizes:
     def emit_checks(self) -> None:
         """Put what was asserted and assumed since the last time into the graph. Assumptions come
         first: where one fails, what was asserted on account of it says nothing."""
+        if self.env.supposed:
+            self.env.assume_supposed(self.trace.asker())
         while self._assumed < len(self.env.assumptions):
             made_up = self.env.assumptions[self._assumed]
             self._assumed += 1

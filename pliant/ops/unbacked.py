@@ -14,7 +14,9 @@ from pliant.fake.raising import never
 from pliant.fake.results import New, Recipe, Several
 from pliant.fake.rule import Args, Kwargs
 from pliant.fake.unbacked import DataShape, always, dense, new_size
+from pliant.sym.cond import eq
 from pliant.sym.env import ShapeEnv
+from pliant.sym.node import from_torch
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -47,6 +49,8 @@ def _bincount(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs) -
     weights, least = (*args[1:], None, 0)[:2] if len(args) < 3 else args[1:3]
     weights, least = kwargs.get("weights", weights), kwargs.get("minlength", least)
     count = new_size(env, "the number of bins", least=least if type(least) is int else 0)
+    if type(least) is not int or least > 0:  # who says how many there are has no larger elements
+        env.suppose(eq(from_torch(count), from_torch(least)))
     dtype = torch.int64 if weights is None else _weighted(weights.dtype)
     return dense((count,), dtype, device)
 

@@ -95,6 +95,7 @@ class ShapeEnv(SymbolTable):
         self.questions: list[Question] = []
         self.specialised: dict[Expr, Specialised] = {}
         self.assumed: dict[Cond, bool] = {}  # answers that are not facts, under the policy "torch"
+        self.supposed: list[Cond] = []  # to be assumed once the symbols have a place in the graph
 
     @property
     def replacements(self) -> dict[Expr, Expr]:
@@ -167,6 +168,18 @@ class ShapeEnv(SymbolTable):
             self._note(replace(question, answer=default, reason="general"))
             return default
         return self._assume(question, default)
+
+    def suppose(self, cond: Cond) -> None:
+        """Note that `cond` holds as a rule. `assume_supposed` makes it an assumption."""
+        if self.in_capture:
+            self.supposed.append(cond)
+
+    def assume_supposed(self, asker: str) -> None:
+        """Assume what was supposed of the results of the operation that has just been recorded.
+        Under the policy "torch" nothing would test it, so it is dropped."""
+        supposed, self.supposed = self.supposed, []
+        for cond in supposed if self.policy == "recompile" else ():
+            self.guard_or(cond, True, asker)
 
     def size_oblivious(self, cond: Cond, asker: str, position: Position | None = None) -> bool:
         """Answer `cond` from facts, then hints, then as if every unbacked size were at least 2. The
