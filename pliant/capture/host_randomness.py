@@ -39,8 +39,8 @@ PLAIN.add(DrawnNumber)
 
 @dataclass(frozen=True, slots=True)
 class RandomDraw:
-    """One call of a random generator of Python or NumPy, to be written as a line of residual
-    code."""
+    """One call of a random generator of Python or NumPy, or another one that comes before the
+    graph, to be written as a line of residual code."""
 
     targets: tuple[DrawnNumber, ...]
     generator: Value  # or a module of functions that share a state
@@ -61,7 +61,7 @@ def write_random_draws(
         generator = emit.expression(draw.generator)
         # Once for each generator, before its first draw.
         if draw.state is not None and generator not in undo:
-            saved = emit.fresh("random_state")
+            saved = emit.fresh("state")
             before.append(f"    {saved} = {draw.state[0].format(generator)}")
             undo[generator] = draw.state[1].format(generator, saved)
         names = "".join(f"{emit.slot(target)}, " for target in draw.targets)

@@ -83,6 +83,7 @@ NOT_FACTS = frozenset(
 )
 # Attributes that the guard on a tensor does not cover, and which get a guard of their own.
 GUARDED_FACTS = frozenset({"is_leaf", "retains_grad", "name", "names"})
+SETTERS: dict[str, Callable[[Trace, TensorValue, Value], None]] = {}  # by attribute
 
 
 # Functions that look at data, or call one of the program's functions: they are followed.
@@ -760,10 +761,8 @@ def set_tensor_attribute(trace: Trace, tensor: TensorValue, name: str, value: Va
         generic_set_attribute(trace, tensor, name, value)
     elif value is None:
         raise Break("tensor-attribute", f"del Tensor.{name}")
-    elif name == "grad":
-        trace.mutate_always(tensor)
-        tensor.slots[name] = value
-        tensor.written[name] = None
+    elif name in SETTERS:
+        SETTERS[name](trace, tensor, value)
     else:
         record(trace, setattr, setattr, [tensor, Const(name), value], {})
 

@@ -70,6 +70,7 @@ MODULES = (
     "torch.parameters",
     "torch.pytrees",
     "torch.random_state",
+    "torch.required_gradients",
     "torch.shortcuts",
     "torch.storages",
     "torch.symbolic_functions",

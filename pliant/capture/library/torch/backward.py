@@ -25,6 +25,7 @@ from pliant.capture.library.torch.targets import is_reentrant
 from pliant.capture.model import get_attribute
 from pliant.capture.native import function
 from pliant.capture.torch_calls import (
+    SETTERS,
     about_to_write,
     convert,
     from_result,
@@ -185,6 +186,16 @@ def _backward_beside(gradients: Any, *args: Any) -> None:
 
 
 setattr(_backward_beside, GOES_BACK, True)
+
+
+def set_gradient(trace: Trace, tensor: TensorValue, value: Value) -> None:
+    """`tensor.grad = value`, which residual code does unless `backward` adds to it."""
+    trace.mutate_always(tensor)
+    tensor.slots["grad"] = value
+    tensor.written["grad"] = None
+
+
+SETTERS["grad"] = set_gradient
 
 
 def _is_none(trace: Trace, value: Value) -> bool:
