@@ -783,7 +783,7 @@ _STEPS: Final[dict[str, Callable[[CapturedRun, fx.Node], Any]]] = {
 
 _SPECIAL: Final[dict[Any, Callable[[CapturedRun, fx.Node], Any]]] = {
     torch._C._set_grad_enabled: CapturedRun._set_grad,
-    torch.manual_seed: seed_generators,
+    torch.random.manual_seed: seed_generators,
     builtins.getattr: tensor_attributes.read_attribute,
     builtins.setattr: tensor_attributes.write_attribute,
     **dict.fromkeys(autocast.SWITCHES, CapturedRun._switch_autocast),

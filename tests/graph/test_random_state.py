@@ -100,3 +100,11 @@ def test_a_graph_that_fails_after_a_seed() -> None:
         states.append(run(torch.ones(4, 3), torch.tensor([2])))
     assert all(map(torch.equal, states[:2], states[2:]))
     assert events.counters["not_generated"] == 0 < events.counters["programs"]
+
+
+def test_a_seed_where_torch_manual_seed_is_wrapped(monkeypatch) -> None:
+    """As it is once the program has imported PyTorch's compiler."""
+    monkeypatch.setattr(torch, "manual_seed", torch._disable_dynamo(torch.random.manual_seed))
+    compiled = pliant.compile(lambda x: before_a_draw(x, None), backend="llvm", fullgraph=True)
+    torch.testing.assert_close(compiled(torch.ones(2, 3)), before_a_draw(torch.ones(2, 3), None))
+    assert events.counters["not_generated"] == 0 < events.counters["programs"]

@@ -45,9 +45,9 @@ def _seed(trace: Trace, seed: Value) -> int:
     return int(number)
 
 
-@function(torch.manual_seed)
+@function(torch.random.manual_seed)
 def manual_seed(trace: Trace, seed: Value) -> Value:
-    state_node(trace, torch.manual_seed, (_seed(trace, seed),), own=True)
+    state_node(trace, torch.random.manual_seed, (_seed(trace, seed),), own=True)
     if torch.cuda.is_initialized():
         trace.graph_effects.other = True
     return trace.wrap_pinned(torch.default_generator)
