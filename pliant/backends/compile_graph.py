@@ -17,6 +17,7 @@ from torch import fx
 from pliant._native import Launcher
 from pliant.backends.choose_target import refuse_devices
 from pliant.backends.fallbacks import Failures, GraphFallback
+from pliant.backends.generator_states import GeneratorStates, PutsStatesBack, SavesStates
 from pliant.backends.output_views import WithBases, WithViews
 from pliant.backends.small_sizes import SmallSizes, Variant, symbol_values
 from pliant.base import events
@@ -30,7 +31,7 @@ from pliant.base.values import dataclass, replace
 from pliant.graph.body_code import FlatBody, bodies_in
 from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.functionalize import NotFunctionalized, functionalize
-from pliant.graph.ir import Functional, FunctionalBuilder, Node
+from pliant.graph.ir import Functional, FunctionalBuilder, Node, object_inputs
 from pliant.graph.known_masks import replace_known_masks
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import materialize_masks
@@ -115,6 +116,7 @@ class GeneratedCode:
     layout: OutputLayout
     info: LaunchInfo
     views: OutputViews = OutputViews()
+    states: GeneratorStates | None = None  # of generators among the inputs, which it draws from
 
     @property
     def kernels(self) -> tuple[Any, ...]:
@@ -126,6 +128,8 @@ class GeneratedCode:
 
     def with_views(self, launcher: Callable[..., Any]) -> Callable[..., Any]:
         """The launcher, and behind it the views that it leaves to PyTorch."""
+        if self.states is not None:
+            launcher = SavesStates(launcher, object_inputs(self.functional.inputs), self.states)
         if not self.views.views and not self.views.replaced:
             return launcher
         behind = len(self.views.bases) + len(self.views.replaced)
@@ -316,10 +320,13 @@ class GraphCompiler:
         eager: Any = partial(run, self.gm)
         if views.bases:  # whose strides are compared too
             eager = WithBases(eager, views.bases, ())
+        states = GeneratorStates() if object_inputs(functional.inputs) else None
+        if states is not None:
+            eager = PutsStatesBack(eager, states)
         fallback = GraphFallback(eager, Failures(partial(report_failure, name, self.options)))
         watcher = partial(self._watcher, eager)
         generator = CodeGenerator(name, self.options, fallback, watcher, self.target, graph=self.gm)
-        return replace(generator.generate(functional.freeze(), env), views=views)
+        return replace(generator.generate(functional.freeze(), env), views=views, states=states)
 
     def _watcher(
         self, eager: Callable[..., Any], layout: OutputLayout, sizes: Mapping[int, Expr]

@@ -25,6 +25,7 @@ from pliant.bytecode.tables import OPCODES, Role, opcodes_with
 from pliant.capture.torch_state import WRITERS
 from pliant.capture.value import NULL, Break, Lazy, Value
 from pliant.capture.values.functions import BoundMethod
+from pliant.capture.values.graph_objects import GraphObject
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake.tensor import Fake
 from pliant.fake.trial import specialise_empty
@@ -44,6 +45,7 @@ class GraphEffects:
     memory: set[int] = field(default_factory=set)  # storages written
     early: set[int] = field(default_factory=set)  # those written while all could be put back
     random: bool = False
+    generators: dict[int, GraphObject] = field(default_factory=dict)  # used, by id, from outside
     other: bool = False  # something that can't be put back, at any time
     backward: bool = False  # the engine of autograd has run
     # The leaves whose gradients it sets, by its calls; and those whose gradients are saved.
@@ -63,7 +65,11 @@ class GraphEffects:
     def __bool__(self) -> bool:
         """Whether there are effects. A write to a tensor that the graph has made is none: that is
         gone if the graph fails."""
-        return self._wrote or self.random or self.backward or self.other
+        return self.draws or self._wrote or self.backward or self.other
+
+    @property
+    def draws(self) -> bool:
+        return self.random or bool(self.generators)
 
     def note_write(self, node: fx.Node, written: set[int], how: str) -> None:
         """Note that `node` writes to this memory. If some is from outside, the node is marked with
@@ -98,6 +104,14 @@ class GraphEffects:
             self.leaves += leaves
         self.graded.clear()
 
+    def note_object(self, value: GraphObject) -> None:
+        """Note that an operation uses an object. The state of a generator can be put back, and
+        needn't be if the graph has made it; what is done to any other object can't be undone."""
+        if not isinstance(value.example, torch.Generator):
+            self.other = True
+        elif value.source is not None:
+            self.generators[id(value)] = value
+
     def note_grown(self, fakes: Iterable[Fake]) -> set[int]:
         """Count the new memory of tensors from outside that an operation has enlarged as memory
         from outside, too. Returns the old memory."""
@@ -117,7 +131,7 @@ class GraphEffects:
     @property
     def only_writes(self) -> bool:
         """Whether there are no effects but the writes of nodes that are marked as writing."""
-        return not self.random and not self.other
+        return not self.draws and not self.other
 
     @property
     def breaks(self) -> list[tuple[int, Break]]:

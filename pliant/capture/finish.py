@@ -387,6 +387,9 @@ class Finisher:
             return [f"    {call}"]
         arguments = [emit.expression(value) for value in written_inputs(trace)]
         arguments += ["random=True"] if trace.graph_effects.random else []
+        generators = trace.graph_effects.generators.values()
+        drawn = "".join(f"{emit.expression(generator)}, " for generator in generators)
+        arguments += [f"generators=({drawn})"] if drawn else []
         leaves = "".join(f"{emit.expression(leaf)}, " for leaf in trace.graph_effects.leaves)
         arguments += [f"leaves=({leaves})"] if leaves else []
         if not arguments:

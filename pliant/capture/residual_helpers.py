@@ -126,19 +126,21 @@ def without_modes(graph: Any, *inputs: Any) -> Any:
 class SavedInputs:
     """Copies of what a graph may write, for undoing it if the graph fails half-way."""
 
-    __slots__ = ("copies", "cuda", "gradients", "layouts", "random", "tensors")
+    __slots__ = ("copies", "cuda", "generators", "gradients", "layouts", "random", "tensors")
 
     def __init__(
         self,
         *tensors: torch.Tensor,
         random: bool = False,
         leaves: Sequence[torch.Tensor] = (),
+        generators: Sequence[torch.Generator] = (),
     ) -> None:
         self.gradients = [(leaf, leaf.grad) for leaf in leaves]
         with torch.no_grad(), torch._C.DisableTorchFunction():
             self.layouts = [(t, t.size(), t.stride(), t.storage_offset()) for t in tensors]
             self.tensors = [_each_element_once(tensor) for tensor in tensors]
             self.copies = [tensor.clone() for tensor in self.tensors]
+        self.generators = [(generator, generator.get_state()) for generator in generators]
         self.random = torch.get_rng_state() if random else None
         in_use = random and torch.cuda.is_available() and torch.cuda.is_initialized()
         self.cuda = torch.cuda.get_rng_state_all() if in_use else None
@@ -153,6 +155,8 @@ class SavedInputs:
                 tensor.copy_(copy)
         for leaf, gradient in self.gradients:
             leaf.grad = gradient
+        for generator, state in self.generators:
+            generator.set_state(state)
         if self.random is not None:
             torch.set_rng_state(self.random)
         if self.cuda is not None:

@@ -33,6 +33,7 @@ from pliant.fake.world import World
 from pliant.graph.ir import (
     Condition,
     FunctionalBuilder,
+    InputObject,
     Node,
     Scalar,
     Tensor,
@@ -122,6 +123,7 @@ class AliasWorld(World):
         self._fakes: dict[TensorAlias, Fake] = {}  # the first that each belongs to
         self._quiet = 0
         self.stack: tuple[Position, ...] = ()  # of the node of the captured graph that is run
+        self.generators: dict[int, InputObject] = {}  # by the seed of what stands for each
         self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
         self.known: set[Any] = set()  # the symbols whose value is there when the code runs
         self.from_inputs: frozenset[Any] = frozenset()  # those that are there from the start
@@ -331,7 +333,13 @@ class AliasWorld(World):
             return expr if expr.value is None else expr.value
         if isinstance(value, (list, tuple)):
             return type(value)(map(self.recorded, value))
-        return value
+        return self._generator(value) if isinstance(value, torch.Generator) else value
+
+    def _generator(self, generator: torch.Generator) -> InputObject:
+        """The input that this stands for. (C++ makes a new object of it for each operator.)"""
+        if generator.initial_seed() not in self.generators:
+            raise NotFunctionalized("a Generator that is no input")
+        return self.generators[generator.initial_seed()]
 
     def recorded_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -51,7 +51,7 @@ from pliant.graph.output_views import OutputViews, separate_unusual_views
 from pliant.graph.overlap import PLAIN_TENSORS, inputs_that_share, keep_apart, keep_injective
 from pliant.graph.plain_functions import CHANGES, STATEFUL, is_operation
 from pliant.graph.raising import keep_one
-from pliant.graph.random_state import seed_generators
+from pliant.graph.random_state import input_object, seed_generator, seed_generators
 from pliant.graph.scatter import (
     can_be_put_back,
     covers_all,
@@ -544,7 +544,7 @@ class CapturedRun:
         functionalizer = self.functionalizer
         if not isinstance(shape, InputLayout):
             if not isinstance(shape, Expr | FloatExpr):
-                raise NotFunctionalized(f"an input that is a {type(example).__name__}")
+                return input_object(self, index, example)
             functionalizer.function.inputs.append(shape)
             functionalizer.known.add(held_as(shape))
             return to_torch(shape, functionalizer.env)
@@ -607,6 +607,8 @@ class CapturedRun:
 
     def _call_method(self, node: fx.Node) -> Any:
         name = str(node.target)
+        if isinstance(self._args(node.args[0]), torch.Generator):
+            return seed_generator(self, node)
         # A run that differentiates does it to the fakes; without one nothing here has a history.
         if forgets_history(node) and not self.graded:
             return self._forget_history(node)
@@ -614,9 +616,7 @@ class CapturedRun:
             raise NotFunctionalized(f"Tensor.{name}")
         if name == "tolist":
             return list_items(self.functionalizer, self._args(node.args[0]))
-        if not hasattr(torch.Tensor, name):
-            return self._call(operator.methodcaller(name), node)
-        return self._call(getattr(torch.Tensor, name), node)
+        return self._call(getattr(torch.Tensor, name, operator.methodcaller(name)), node)
 
     def _forget_history(self, node: fx.Node) -> Any:
         return self._args(node.args[0])  # it has none, and will have none

@@ -53,6 +53,18 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
+class InputObject:
+    """An input that is neither a tensor nor a number, but an object that only Python's calls of
+    operators take: a random generator. `index` is its number among the inputs."""
+
+    index: int
+    symbols = frozenset[Any]()
+
+    def __str__(self) -> str:
+        return f"in{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
 class UnbackedSymbol:
     """A number that depends on data: its symbol (of a float, that of its bits), and `what` a node
     defines it by: the "size" or "stride" of dimension `dim` of result number `result`, or the
@@ -222,6 +234,11 @@ class FunctionalBuilder:
             self.constants,
             tuple(self.conditions),
         )
+
+
+def object_inputs(inputs: Sequence[Any]) -> list[int]:
+    """The numbers of the inputs that are neither tensors nor numbers."""
+    return [index for index, value in enumerate(inputs) if isinstance(value, InputObject)]
 
 
 def call_by_position(

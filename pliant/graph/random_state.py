@@ -1,16 +1,19 @@
-"""The state of PyTorch's generator, where a captured graph sets it.
+"""The state of random generators: PyTorch's own, where a captured graph sets it, and those that are
+inputs of the graph.
 
-The one idea: a seed is an effect like a draw, and effects stay in their order.
+The one idea: a seed is an effect like a draw, and effects stay in their order. A generator that is
+an input has a stand-in while the graph is recorded, from which nobody else draws.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from pliant.graph.aliases import NotFunctionalized
-from pliant.graph.ir import Node
+from pliant.graph.ir import InputObject, Node
 from pliant.graph.opaque_calls import opaque_function
 
 if TYPE_CHECKING:
@@ -19,14 +22,44 @@ if TYPE_CHECKING:
     from pliant.graph.functionalize import CapturedRun
 
 
+STAND_IN: Final = 7_046_029_254_386_353_131  # a seed that no program uses
+
+
+def input_object(run: CapturedRun, index: int, example: Any) -> torch.Generator:
+    """What stands for an input that is a random generator. Any other object is refused."""
+    # A backward would have to draw again what the forward drew.
+    usual = isinstance(example, torch.Generator) and example.device.type == "cpu"
+    if run.differentiates or not usual:
+        raise NotFunctionalized(f"an input that is a {type(example).__name__}")
+    place = InputObject(index)
+    run.functionalizer.generators[STAND_IN + index] = place
+    run.functionalizer.function.inputs.append(place)
+    return torch.Generator().manual_seed(STAND_IN + index)
+
+
+def seed_generator(run: CapturedRun, node: fx.Node) -> torch.Generator:
+    """`generator.manual_seed(n)` of an input. Its other methods are about the state itself."""
+    generator, *args = run._args(node.args)
+    if node.target != "manual_seed":
+        raise NotFunctionalized(f"Generator.{node.target}")
+    _record_seeding(run, _seed_generator, (run.functionalizer.recorded(generator), *args))
+    return generator
+
+
 def seed_generators(run: CapturedRun, node: fx.Node) -> None:
     if torch.cuda.is_initialized():  # whose generators are seeded too, and not all are put back
         raise NotFunctionalized("manual_seed of several devices")
-    positional = tuple(run._args(node.args))
-    seeding = Node("python.manual_seed", opaque_function(_seed, positional, {}), positional, {})
-    seeding.effect = True
+    _record_seeding(run, _seed, tuple(run._args(node.args)))
+
+
+def _record_seeding(run: CapturedRun, seed: Callable[..., None], args: tuple[Any, ...]) -> None:
+    seeding = Node("python.manual_seed", opaque_function(seed, args, {}), args, {}, effect=True)
     seeding.stack = run.functionalizer.stack
     run.functionalizer.function.nodes.append(seeding)
+
+
+def _seed_generator(generator: torch.Generator, number: int) -> None:
+    generator.manual_seed(number)
 
 
 def _seed(number: int) -> None:

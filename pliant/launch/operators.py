@@ -10,6 +10,7 @@ import torch
 
 from pliant.base.values import dataclass
 from pliant.graph.extern import ExternOperator, TensorArgument
+from pliant.graph.ir import InputObject
 from pliant.loop.define import Definition
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
@@ -56,7 +57,7 @@ def operator_call(extern: ExternOperator) -> OperatorCall:
     schema = extern.node.func._schema
     # The launcher calls operators by their schema, without keywords.
     ordered: list[Any] = []
-    python = None  # only Python's way of calling makes tensors of numbers
+    python = None  # only Python's way of calling makes tensors of numbers, and has other objects
     for place, argument in enumerate(schema.arguments):
         if place < len(extern.args):
             value = extern.args[place]
@@ -65,7 +66,8 @@ def operator_call(extern: ExternOperator) -> OperatorCall:
         else:
             value = argument.default_value
         ordered.append(_argument(value))
-        if str(argument.type) == "Tensor" and isinstance(ordered[-1], _NOT_TENSORS):
+        of_number = str(argument.type) == "Tensor" and isinstance(ordered[-1], _NOT_TENSORS)
+        if of_number or isinstance(ordered[-1], InputObject):
             python = partial(_without_grad, extern.node.func, schema)
     return OperatorCall(schema.name, schema.overload_name, tuple(ordered), python)
 

@@ -21,6 +21,7 @@ import torch
 from pliant.base.checks import CHECKS
 from pliant.base.devices import CPU
 from pliant.base.values import dataclass
+from pliant.graph.ir import InputObject
 from pliant.launch.arithmetic import arithmetic_parts
 from pliant.launch.kernels import GroupKernel
 from pliant.launch.operators import OperatorCall, TensorView
@@ -323,6 +324,8 @@ class StepWriter:
     def _argument(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, TensorView):
             return ("slot", self.slot(value, inner=value.written))
+        if isinstance(value, InputObject):
+            return ("slot", value.index)
         if isinstance(value, Expr):
             return ("value", self.value(value))
         if isinstance(value, Cond):

@@ -188,7 +188,7 @@ def _is_negative(size: Any) -> bool:
 
 def _factory_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     sizes = args[0]
-    usual = {"dtype", "device", "pin_memory", "layout"}
+    usual = {"dtype", "device", "pin_memory", "layout", "generator"}
     if kwargs.keys() - usual or kwargs.get("layout") not in (None, torch.strided):
         return None
     if len(args) > 1 or any(map(_is_negative, sizes)):
@@ -196,6 +196,26 @@ def _factory_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.devic
     for size in sizes:
         must_be_size(size)
     return dense(sizes, kwargs.get("dtype") or torch.get_default_dtype(), device)
+
+
+def _integers_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    """Of random integers: `randint(low, high, size)`, with or without `low`."""
+    *bounds, sizes = args
+    if not all(type(bound) is int for bound in bounds) or not (0, *bounds)[-2] < bounds[-1]:
+        return None
+    return _factory_shape(op, (sizes,), _of_integers(kwargs), device)
+
+
+def _permutation_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    return _factory_shape(op, (args,), _of_integers(kwargs), device)
+
+
+def _of_integers(kwargs: Kwargs) -> Kwargs:
+    return {**kwargs, "dtype": kwargs.get("dtype") or torch.int64}
 
 
 def _eye_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -258,8 +278,13 @@ register(
     "aten.empty.memory_format",
     "aten.rand.default",
     "aten.randn.default",
+    "aten.rand.generator",
+    "aten.randn.generator",
     shape=_factory_shape,
 )
+# PyTorch's meta kernels of the others take symbolic sizes.
+register("aten.randint.generator", "aten.randint.low_generator", shape=_integers_shape)
+register("aten.randperm.generator", shape=_permutation_shape)
 register("aten.eye.default", "aten.eye.m", shape=_eye_shape)
 _ARANGE: Final = ("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
 register(*_ARANGE, shape=_arange_shape, opaque=torch.arange)

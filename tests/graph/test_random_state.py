@@ -7,6 +7,7 @@ from torch import nn
 
 import pliant
 from pliant.base import events
+from tests.support.side_by_side import outcome
 
 
 def before_a_draw(x, layer):
@@ -108,3 +109,141 @@ def test_a_seed_where_torch_manual_seed_is_wrapped(monkeypatch) -> None:
     compiled = pliant.compile(lambda x: before_a_draw(x, None), backend="llvm", fullgraph=True)
     torch.testing.assert_close(compiled(torch.ones(2, 3)), before_a_draw(torch.ones(2, 3), None))
     assert events.counters["not_generated"] == 0 < events.counters["programs"]
+
+
+# ---- generators
+
+
+def each_kind(x, g):
+    draws = torch.rand(2, 3, generator=g), torch.randint(9, (4,), generator=g)
+    draws += torch.randperm(5, generator=g), torch.normal(0.0, 1.0, (3,), generator=g)
+    draws += torch.multinomial(x.softmax(-1), 2, generator=g), torch.rand(2)
+    own = torch.empty(3).uniform_(generator=g), torch.bernoulli(x.sigmoid(), generator=g)
+    return *draws, *own, x.clone().normal_(generator=g) + x.exp().exponential_(generator=g)
+
+
+def seeded(x, g):
+    first = torch.randn(x.shape, generator=g) + x
+    g.manual_seed(4)
+    return first, torch.randn(x.shape, generator=g) * x
+
+
+def alternating(x, g, h):
+    one = torch.rand(3, generator=g)
+    two = torch.rand(3, generator=h) + one
+    return torch.rand(3, generator=g) * two + x.sum(), torch.randn(2)
+
+
+def sampled(logits, g):
+    values, places = (logits / 0.7).topk(2)
+    choice = torch.multinomial(values.softmax(-1), 1, generator=g)
+    return places.gather(-1, choice)
+
+
+GENERATOR_PROGRAMS = [each_kind, seeded, alternating, sampled]
+
+
+def draws_of(run, count):
+    """What a few calls return, and the states of their generators afterwards."""
+    told = []
+    generators = [torch.Generator().manual_seed(number) for number in range(count)]
+    for number in range(5):
+        torch.manual_seed(number)
+        if number == 3:  # other objects
+            generators = [torch.Generator().manual_seed(number)] * count
+        results = run(torch.linspace(0, 1, 12 + 3 * number).view(-1, 3), *generators)
+        told += [*results] if isinstance(results, tuple) else [results]
+        told += [*(g.get_state() for g in generators), torch.get_rng_state()]
+    return told
+
+
+@pytest.mark.parametrize("program", GENERATOR_PROGRAMS, ids=lambda program: program.__name__)
+def test_generators(program) -> None:
+    count = program.__code__.co_argcount - 1
+    mine = draws_of(pliant.compile(program, backend="llvm", fullgraph=True), count)
+    for a, b in zip(mine, draws_of(program, count), strict=True):
+        torch.testing.assert_close(a, b)
+    assert events.counters["not_generated"] == events.counters["fallbacks"] == 0
+    assert events.counters["compilations"] <= 2 + count  # also for generators that are one object
+
+
+def test_a_program_for_every_generator() -> None:
+    compiled = pliant.compile(sampled, backend="llvm")
+    for seed in range(9):
+        logits = torch.linspace(0, 1, 12).view(-1, 3)
+        one, two = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
+        assert torch.equal(compiled(logits, one), sampled(logits, two))
+    assert events.counters["compilations"] == events.counters["programs"] == 1
+
+
+@pytest.mark.parametrize("handled", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_a_graph_that_fails_after_a_draw(backend, handled) -> None:
+    """Python draws the numbers again."""
+
+    def handles(x, index, g):
+        noise = torch.rand(3, generator=g)
+        try:
+            picked = x[index]
+        except IndexError:
+            picked = x[:1]
+        return picked * noise + torch.rand(3, generator=g)
+
+    def raises(x, index, g):
+        noise = torch.rand(3, generator=g)
+        return x[index] * noise
+
+    function = handles if handled else raises
+    told = []
+    for run in (pliant.compile(function, backend=backend), function):
+        g = torch.Generator().manual_seed(1)
+        for index in (1, 9, 2, 7):
+            told.append(outcome(run, torch.ones(4, 3), torch.tensor([index]), g))
+            told.append(g.get_state())
+    for a, b in zip(told[:8], told[8:], strict=True):
+        torch.testing.assert_close(a, b) if isinstance(a, torch.Tensor) else None
+        assert type(a) is type(b) and (isinstance(a, torch.Tensor) or a == b)
+    assert events.counters["not_generated"] == events.counters["fallbacks"] == 0
+
+
+def test_small_sizes_and_a_generator() -> None:
+    def function(x, g):
+        return (x + torch.rand(x.shape, generator=g)).transpose(0, 1) * 2
+
+    compiled = pliant.compile(function, backend="llvm", dynamic=True)
+    one, two = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    for shape in ((3, 4), (1, 4), (1, 4), (0, 2), (1, 1), (5, 1), (5, 2)):
+        expected, actual = function(torch.ones(shape), two), compiled(torch.ones(shape), one)
+        torch.testing.assert_close(actual, expected)
+        assert actual.stride() == expected.stride()
+        assert torch.equal(one.get_state(), two.get_state())
+
+
+def test_a_generator_under_gradients_is_left_to_pytorch() -> None:
+    compiled = pliant.compile(lambda x, g: x * torch.rand(3, generator=g), backend="llvm")
+    x = torch.ones(3, requires_grad=True)
+    one, two = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    compiled(x, one).sum().backward()
+    assert torch.equal(x.grad, torch.rand(3, generator=two))
+
+
+FACTORIES = {
+    "rand": lambda n, g: torch.rand(n, 2, generator=g),
+    "randn": lambda n, g: torch.randn((n, 2), generator=g, dtype=torch.float64),
+    "randint": lambda n, g: torch.randint(5, (n, 2), generator=g),
+    "randint from": lambda n, g: torch.randint(2, 5, (n,), generator=g, dtype=torch.uint8),
+    "randperm": lambda n, g: torch.randperm(n, generator=g),
+    "normal": lambda n, g: torch.normal(0.5, 2.0, (n,), generator=g),
+}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_sizes_of_what_a_generator_draws_may_vary(name) -> None:
+    function = FACTORIES[name]
+    compiled = pliant.compile(lambda x, g: function(x.size(0), g), fullgraph=True, backend="llvm")
+    for size in (4, 5, 6, 1, 0):
+        one, two = torch.Generator().manual_seed(size), torch.Generator().manual_seed(size)
+        expected, actual = function(size, two), compiled(torch.ones(size), one)
+        torch.testing.assert_close(actual, expected)
+        assert torch.equal(one.get_state(), two.get_state())
+    assert events.counters["compilations"] == 2

@@ -57,7 +57,7 @@ def call_object_method(
 
 
 def convert_object(trace: Trace, value: GraphObject, name: str) -> tuple[Any, Any]:
-    trace.graph_effects.other = True  # what an operation does to it can't be undone
+    trace.graph_effects.note_object(value)
     return value.node, value.example
 
 

@@ -31,7 +31,7 @@ def infer_parameters(
     module = trace.read(args[1]) if len(args) > 1 else None
     if not isinstance(module, Instance) or module.real is None:
         return None
-    if trace.graph_effects.random or trace.random_draws or trace.watch is not None:
+    if trace.graph_effects.draws or trace.random_draws or trace.watch is not None:
         raise Break("unsupported", "the first call of a lazy module behind random draws")
     examples = [_like(trace, value) for value in args[2:]]
     named = {name: _like(trace, value) for name, value in kwargs.items()}

@@ -19,13 +19,18 @@ from pliant.guards.source import Source
 
 
 def state_node(
-    trace: Trace, target: Callable[..., Any] | str, args: tuple[Any, ...], own: bool
+    trace: Trace,
+    target: Callable[..., Any] | str,
+    args: tuple[Any, ...],
+    generator: GraphObject | None = None,
 ) -> Any:
-    """A node that changes the state of a random generator: of PyTorch's default one (`own`), or of
-    one of the program's, which can't be undone."""
+    """A node that changes the state of a random generator: of PyTorch's default one (None), or of
+    one of the program's."""
     trace.changes += 1
-    trace.graph_effects.random |= own
-    trace.graph_effects.other |= not own  # it can't be undone
+    if generator is None:
+        trace.graph_effects.random = True
+    else:
+        trace.graph_effects.note_object(generator)
     return trace.graph.operation(target, args, {}, trace.stack(), True)
 
 
@@ -47,7 +52,7 @@ def _seed(trace: Trace, seed: Value) -> int:
 
 @function(torch.random.manual_seed)
 def manual_seed(trace: Trace, seed: Value) -> Value:
-    state_node(trace, torch.random.manual_seed, (_seed(trace, seed),), own=True)
+    state_node(trace, torch.random.manual_seed, (_seed(trace, seed),))
     if torch.cuda.is_initialized():
         trace.graph_effects.other = True
     return trace.wrap_pinned(torch.default_generator)
@@ -69,7 +74,7 @@ def set_rng_state(trace: Trace, new_state: Value) -> Value:
     state = trace.read(new_state)
     if not isinstance(state, TensorValue):
         raise Break("random-state", "set_rng_state")
-    state_node(trace, torch.set_rng_state, (state.node,), own=True)
+    state_node(trace, torch.set_rng_state, (state.node,))
     return NONE
 
 
@@ -89,7 +94,7 @@ def cuda_set_rng_state(trace: Trace, new_state: Value, device: Value = CUDA) -> 
     gpu, state = _cuda_device(trace, device), trace.read(new_state)
     if not isinstance(state, TensorValue):
         raise Break("random-state", "torch.cuda.set_rng_state")
-    state_node(trace, torch.cuda.set_rng_state, (state.node, gpu), own=True)
+    state_node(trace, torch.cuda.set_rng_state, (state.node, gpu))
     return NONE
 
 
@@ -121,7 +126,7 @@ def new_generator(trace: Trace, device: Value = CPU) -> Value:
 
 @method_of(torch.Generator, "manual_seed")
 def generator_manual_seed(trace: Trace, obj: GraphObject, seed: Value) -> Value:
-    state_node(trace, "manual_seed", (obj.node, _seed(trace, seed)), own=False)
+    state_node(trace, "manual_seed", (obj.node, _seed(trace, seed)), obj)
     return obj
 
 
@@ -136,7 +141,7 @@ def generator_set_state(trace: Trace, obj: GraphObject, state: Value) -> Value:
     state_value = trace.read(state)
     if not isinstance(state_value, TensorValue):
         raise Break("random-state", "Generator.set_state")
-    state_node(trace, "set_state", (obj.node, state_value.node), own=False)
+    state_node(trace, "set_state", (obj.node, state_value.node), obj)
     return obj
 
 
