@@ -21,11 +21,14 @@ import os
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pliant.sym import node_layout
 from pliant.sym.cond import TRUE, Cond
 from pliant.sym.expr import ONE, Expr, cached, integer
+
+if TYPE_CHECKING:
+    from pliant.sym.env import ShapeEnv
 
 FARTHEST: Final = 60  # frames up to the function that a question is asked for
 
@@ -54,18 +57,26 @@ computes how many bytes a storage has, which nobody looks at while tensors have 
 input_metadata.cpp looks whether a gradient has to be summed, where a size is 1; if it isn't known
 to be, it demands that the sizes are equal, which is tested when the code runs."""
 
-GENERAL_BEHIND_CAPTURE: Final = ("ExpandUtils.h",)
-"""C++ files of which the same holds once the capture has settled what is broadcast.
+EXPANDS: Final = ("ExpandUtils.h", "TensorIndexing.h")
+"""C++ files with two kinds of questions that have a default.
 
-`sum_to`, which gradients of broadcast operands go through, asks like input_metadata.cpp. A program
-that calls it by itself (`sum_to_size`) may do so with a size of 1 that nobody knows to be 1."""
+What writes to a tensor (`x[n:m] = y`) asks whether what is written has the same size, and expands
+it if not: that does nothing if the sizes are equal after all, so the question is general. `sum_to`,
+which gradients of broadcast operands go through, asks whether a size is 1, as input_metadata.cpp
+does: that is general once the capture has settled what is broadcast. A program that calls it by
+itself (`sum_to_size`) may do so with a size of 1 that nobody knows to be 1."""
 
 
-def is_general(file: str, in_capture: bool) -> bool:
-    """Whether every question with a default that comes from this C++ file is general."""
-    return file.endswith(GENERAL_FILES) or (
-        not in_capture and file.endswith(GENERAL_BEHIND_CAPTURE)
-    )
+def is_general(file: str, cond: Cond, env: ShapeEnv) -> bool:
+    """Whether this question with a default, which comes from this C++ file, is general. Where a
+    hint answers it, a guard does no harm: PyTorch asks for the sizes once more."""
+    if file.endswith(EXPANDS):
+        return not env.in_capture or (env.hint(cond) is None and not _may_ask_for_one(cond))
+    return file.endswith(GENERAL_FILES)
+
+
+def _may_ask_for_one(cond: Cond) -> bool:
+    return cond.op != "eq0" or abs(cond.args[0].const) == 1
 
 
 @cached(1024)

@@ -105,7 +105,7 @@ class Bridge:
     def in_general(self, cond: Cond, default: bool, file: str) -> bool | None:
         """If that place in C++ is right with either answer: what follows from the facts, else the
         default. None for any other place."""
-        if not is_general(file, self.env.in_capture):
+        if not is_general(file, cond, self.env):
             return None
         answer = self.env.known(cond)
         return default if answer is None else answer

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import pliant
 from tests.support.against_eager import check
 
 X = torch.arange(24.0).reshape(2, 3, 4)
@@ -104,3 +105,53 @@ def test_numbers_by_the_names_of_methods():
         lambda x: (x.__int__(), x.__float__() + 1, torch.ones(3) * x.__int__()), torch.tensor(2.5)
     )
     check(lambda x: (x.__int__(), x.__float__()), torch.tensor([3]))
+
+
+def _queue(memory, place, keys):
+    """As of keys for a contrastive loss, or of a cache: the place is in a buffer."""
+    at, count = int(place), keys.size(0)
+    memory[at : at + count] = keys
+    place[0] = (at + count) % memory.size(0)
+    return memory.sum(1) + at
+
+
+def _columns(memory, place, keys):
+    at = place.item()
+    memory.t()[:, at : at + keys.size(0)] = keys.t() * 2
+    return memory * 1
+
+
+def _rows(memory, place, keys):
+    """The same row everywhere: what is written is expanded."""
+    at = place.item()
+    memory[at : at + 2] = keys[0]
+    return memory * 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("program", [_queue, _columns, _rows])
+def test_writes_to_a_place_in_the_data(program, backend) -> None:
+    compiled = pliant.compile(program, backend=backend, fullgraph=True)
+    for count, at in ((4, 0), (4, 4), (4, 8), (2, 3), (3, 0), (2, -5), (1, 2), (3, 9)):
+        keys = torch.randn(count, 3)
+        told = []
+        for run in (compiled, program):
+            memory, place = torch.zeros(12, 3), torch.tensor([at])
+            told.append((run(memory, place, keys), memory, place))
+        for a, b in zip(*told, strict=True):
+            torch.testing.assert_close(a, b)
+    assert pliant.counters["graph_breaks"] == pliant.counters["not_generated"] == 0
+    assert pliant.counters["compilations"] <= 3 and pliant.counters["fallbacks"] == 0
+
+
+def test_writes_that_do_not_fit_a_place_in_the_data() -> None:
+    compiled = pliant.compile(_queue, backend="llvm")
+    for at in (0, 10, -1, 12):
+        memories = [torch.zeros(12, 3) for _ in range(2)]
+        errors = []
+        for run, memory in zip((compiled, _queue), memories, strict=True):
+            try:
+                run(memory, torch.tensor([at]), torch.ones(4, 3))
+            except RuntimeError as error:
+                errors.append(str(error))
+        assert torch.equal(*memories) and len(errors) in (0, 2) and len(set(errors)) < 2
