@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from pliant.base.isolation import FATAL
 from pliant.capture.model import binary, compare, truth
-from pliant.capture.value import Const, Value
+from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.number import Number
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import Fake
 from pliant.guards.state_numbers import single_result
-from pliant.sym.node import to_torch
+from pliant.sym.cond import eq
+from pliant.sym.node import from_torch, to_torch
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -140,6 +141,20 @@ def scalar(trace: Trace, value: Value) -> Value:
     """The number that a value is: of a tensor its element, where that is known."""
     value = trace.read(value)
     return trace.scalars.get(id(value.fake), value) if isinstance(value, TensorValue) else value
+
+
+def refuse_truth(trace: Trace, tensor: Value) -> NoReturn:
+    """The truth value of a tensor that only the graph will know. Unless the tensor has one element,
+    asking is an error, whatever the elements are."""
+    # In the body of a transformation the fake may have fewer dimensions than the tensor.
+    if isinstance(tensor, TensorValue) and not trace.graph.in_body:
+        count, sizes = from_torch(tensor.fake.numel()), trace.sizes
+        if sizes.env.hint(count) not in (1, None) and not sizes.truth(eq(count, 1)):
+            try:
+                bool(torch.empty(0 if sizes.truth(eq(count, 0)) else 2))
+            except RuntimeError as error:
+                trace.throw(error)
+    raise Break("data-dependent-branch", "the truth value of a tensor")
 
 
 def _is_known(trace: Trace, value: Value) -> bool:

@@ -533,7 +533,7 @@ def _truth(trace: Trace, tensor: Value) -> Value:
         return boolean(truth(trace, number))
     if isinstance(tensor, TensorValue) and trace.state_numbers.of(tensor) is not None:
         return boolean(truth(trace, _item(trace, tensor)))
-    raise Break("data-dependent-branch", "the truth value of a tensor")
+    scalars.refuse_truth(trace, tensor)
 
 
 def _contains(trace: Trace, container: Value, item: Value) -> Value:

@@ -157,3 +157,54 @@ def test_numbers_are_read_in_inference_mode(around, inside):
 def test_only_one_element_is_a_number_in_inference_mode():
     with torch.inference_mode(), pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
         pliant.compile(lambda x: x.item())(torch.ones(2))
+
+
+# ---- the truth of tensors with other than one element, which is an error
+
+
+def in_lists(x):
+    return x in [1, x]
+
+
+def in_tuples(x):
+    return (1, x).index(2)
+
+
+def as_a_condition(x):
+    return 1 if x else 2
+
+
+def as_a_number(x):
+    return bool(x)
+
+
+def among_others(x):
+    return sorted([x, x + 1])
+
+
+def of_nothing(x):
+    return not x[:0]
+
+
+def caught(x):
+    try:
+        return x and 1
+    except RuntimeError as error:
+        return str(error), x + 1
+
+
+AMBIGUOUS = [in_lists, in_tuples, as_a_condition, as_a_number, among_others, of_nothing, caught]
+
+
+@pytest.mark.parametrize("program", AMBIGUOUS, ids=lambda program: program.__name__)
+def test_the_truth_of_many_elements_is_an_error(program, check):
+    check(program, torch.arange(3.0))
+
+
+def test_the_truth_of_a_symbolic_number_of_elements():
+    compiled = pliant.compile(as_a_number, dynamic=True)
+    for size in (3, 4, 0):
+        message = "more than one value is" if size else "no values is"
+        with pytest.raises(RuntimeError, match=message):
+            compiled(torch.ones(size))
+    assert compiled(torch.ones(1)) is True
