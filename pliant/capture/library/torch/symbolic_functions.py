@@ -150,6 +150,17 @@ def _register(check: Check) -> None:
 for _check in CHECKS:
     _register(_check)
 
+TESTS = {check.error: check.test for check in CHECKS}
+
+
+@function(torch._check_with)
+def check_with(trace: Trace, error_type: Value, cond: Value, message: Value) -> Value:
+    """What `torch._check_tensor_all` asks about the contents of a tensor."""
+    error = trace.read(error_type).constant()
+    # A failing graph is run again, which raises the program's own class.
+    check = Check(torch._check_with, error, TESTS.get(error, checks.check))
+    return check_condition(trace, check, cond, message)
+
 
 @function(torch._check_is_size)
 def check_is_size(trace: Trace, number: Value, message: Value = NONE, **kwargs: Value) -> Value:

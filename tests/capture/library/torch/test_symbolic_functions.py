@@ -83,6 +83,26 @@ def test_checks_of_sizes_raise_what_eager_raises():
     assert compilations(program, calls, dynamic=True, fullgraph=True) >= 1
 
 
+def test_checks_of_all_elements_are_tested_when_the_code_runs():
+    def program(x, limit):
+        torch._check_tensor_all(x >= 0)
+        torch._check_tensor_all(x < limit, lambda: f"not below {limit}")
+        return x * 2
+
+    calls = [(X, torch.tensor(limit)) for limit in (20, 12, 11)] + [(X - 1, torch.tensor(20))]
+    assert compilations(program, calls, fullgraph=True) == 1
+
+
+def test_checks_with_a_class_of_error_raise_it():
+    def program(x, limit):
+        torch._check_with(IndexError, x.size(0) > 2, lambda: f"size {x.size(0)}")
+        torch._check_tensor_all_with(KeyError, x < limit)
+        return x * 2
+
+    calls = [(X, torch.tensor(20)), (X, torch.tensor(1)), (X[:1], torch.tensor(20))]
+    assert compilations(program, calls, fullgraph=True) >= 1
+
+
 def test_functions_for_symbolic_numbers():
     def program(x):
         n = x.size(0)
