@@ -19,6 +19,7 @@ from pliant.capture.model import (
     call,
     generic_set_attribute,
     get_attribute,
+    is_data_descriptor,
     set_by_override,
 )
 from pliant.capture.native import fill_late
@@ -98,7 +99,20 @@ def module_namespace(trace: Trace, module: types.ModuleType) -> Mapping:
     return namespace(trace, vars(module))
 
 
+def _has_descriptor(trace: Trace, module: types.ModuleType, name: str) -> bool:
+    """Whether the module is of a class that computes this attribute, as those of `torch.backends`
+    are."""
+    cls = type(module)
+    if cls is types.ModuleType or name == "__dict__":
+        return False
+    attribute = trace.lookup(cls, name)
+    return attribute is not MISSING and is_data_descriptor(trace, attribute)
+
+
 def _module_attribute(trace: Trace, module: types.ModuleType, name: str) -> Value:
+    if _has_descriptor(trace, module, name):
+        cls = type(module)
+        return bind_descriptor(trace, trace.lookup(cls, name), Const(module), cls, name)
     value = module_namespace(trace, module).get(trace, name)
     if value is not None:
         return value
@@ -332,7 +346,10 @@ def set_class_attribute(trace: Trace, obj: Const, name: str, value: Value | None
     """Modules' attributes are their globals; what is written to classes is remembered."""
     real = obj.value
     if isinstance(real, types.ModuleType):
-        module_namespace(trace, real).store(trace, name, value)
+        if _has_descriptor(trace, real, name):
+            generic_set_attribute(trace, obj, name, value)
+        else:
+            module_namespace(trace, real).store(trace, name, value)
         return
     if isinstance(real, type):
         _set_on_class(trace, obj, real, name, value)

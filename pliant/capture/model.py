@@ -136,14 +136,14 @@ def _is_read_first(trace: Trace, descriptor: Any) -> bool:
     """Whether a descriptor comes before the object's own attributes: one with a setter."""
     if type(descriptor) not in DESCRIPTORS and not _has_getter(trace, descriptor):
         return False
-    return _is_data_descriptor(trace, descriptor)
+    return is_data_descriptor(trace, descriptor)
 
 
 def _has_getter(trace: Trace, descriptor: Any) -> bool:
     return trace.lookup(type(descriptor), "__get__") is not MISSING
 
 
-def _is_data_descriptor(trace: Trace, descriptor: Any) -> bool:
+def is_data_descriptor(trace: Trace, descriptor: Any) -> bool:
     cls = type(descriptor)
     if cls is types.FunctionType:
         return False
@@ -297,7 +297,7 @@ def generic_set_attribute(
         return
     hook = "__set__" if value is not None else "__delete__"
     extra = [] if value is None else [value]
-    if attribute is MISSING or not _is_data_descriptor(trace, attribute):
+    if attribute is MISSING or not is_data_descriptor(trace, attribute):
         dictless = isinstance(obj, Instance) and not obj.has_dict
         if value is None and not dictless and obj.instance_attribute(trace, name) is None:
             trace.throw(no_attribute(cls, name))

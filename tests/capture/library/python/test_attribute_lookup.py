@@ -427,3 +427,42 @@ def test_any_callable_may_store_attributes():
         return partly.own_a, partly.a, static.b, Made.C, hasattr(Made, "c"), Refusing.log[-1]
 
     check(program, X)
+
+
+class Doubles:
+    def __get__(self, obj, cls=None):
+        return vars(obj).get("_stored", 0) * 2
+
+    def __set__(self, obj, value):
+        obj._stored = value
+
+    def __delete__(self, obj):
+        del obj._stored
+
+
+class ModuleWithDescriptor(types.ModuleType):
+    doubled = Doubles()
+
+    @property
+    def constant(self):
+        return 7
+
+
+MODULE = ModuleWithDescriptor("module_with_descriptor")
+
+
+def descriptors_of_modules(x):
+    MODULE.doubled = 4
+    MODULE.plain = 1
+    first = MODULE.doubled, MODULE.plain, MODULE.constant, hasattr(MODULE, "missing")
+    del MODULE.doubled
+    return x + first[0], first, MODULE.doubled, sorted(set(vars(MODULE)) - set(vars(types)))
+
+
+def properties_of_modules_are_not_written(x):
+    MODULE.constant = 3
+
+
+@pytest.mark.parametrize("program", [descriptors_of_modules, properties_of_modules_are_not_written])
+def test_classes_of_modules_compute_attributes(program, check):
+    check(program, torch.ones(2))
