@@ -257,6 +257,7 @@ FOLLOWED_FUNCTIONS = (
     ("traceback", "walk_tb"),
     ("threading", "Condition"),
     ("threading", "Event"),
+    ("torch.autograd.graph", "disable_saved_tensors_hooks"),
     ("torch.jit", "annotate"),
     ("torch.jit", "isinstance"),
     ("torch._dynamo.decorators", "ErrorOnGraphBreakDecoratorContextManager"),

@@ -30,7 +30,7 @@ from pliant.capture.model import (
     truth,
 )
 from pliant.capture.state_numbers import note_numbers, updates
-from pliant.capture.torch_state import QUERIES, UNCOVERED, WRITERS, assume_answer
+from pliant.capture.torch_state import QUERIES, UNCOVERED, WRITERS, assume_answer, undo_of
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Unread, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
@@ -135,9 +135,8 @@ def call_plain_operation(
     kwargs = with_choices(trace, real, kwargs)
     if real in UNCOVERED:
         assume_answer(trace, real, args)
-    undo = WRITERS.get(real)
-    if undo is not None:
-        trace.undo_later(undo())
+    if real in WRITERS:
+        trace.undo_later(undo_of(trace, real, args))
     method = getattr(torch.Tensor, getattr(real, "__name__", ""), None)
     # `torch.Tensor.add(x, y)` is the method: as such it prints in the graph.
     if method is real and args and isinstance(trace.read(args[0]), TensorValue):

@@ -360,3 +360,118 @@ def test_a_setting_that_is_asked_for_is_guarded() -> None:
         assert torch.equal(compiled(X), X - 1)
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+# ---- settings of autograd
+
+
+def hooks_message():
+    return torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
+
+
+def without_hooks_on_saved_tensors(x):
+    with torch.autograd.graph.disable_saved_tensors_hooks("outer"):
+        with torch.autograd.graph.disable_saved_tensors_hooks("inner"):
+            y, inner = x.sin(), hooks_message()
+        outer = hooks_message()
+    return y * 2, inner, outer, hooks_message()
+
+
+def hooks_stay_forbidden(x):
+    torch._C._autograd._saved_tensors_hooks_disable("stays")
+    return x.sin(), hooks_message()
+
+
+def views_replayed(x):
+    with torch.autograd._force_original_view_tracking(True):
+        y, inside = x.view(-1) * 2, torch._C._is_view_replay_enabled()
+    return y, inside, torch._C._is_view_replay_enabled()
+
+
+def on_one_thread(x):
+    with torch.autograd.set_multithreading_enabled(False):
+        return x * 2, torch._C._is_multithreading_enabled()
+
+
+def flags_of_libraries(x):
+    with torch.backends.cudnn.flags(enabled=False), torch.backends.mkldnn.flags(enabled=False):
+        y, inside = x + 1, torch.backends.cudnn.enabled
+    return y, inside, torch.backends.cudnn.enabled
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="no such setting")
+def test_precision_by_library_and_operator():
+    def program(x):
+        before = torch.backends.fp32_precision
+        torch.backends.fp32_precision = "ieee"
+        inside, inherited = torch.backends.fp32_precision, torch.backends.mkldnn.fp32_precision
+        torch.backends.fp32_precision = before
+        return x + 1, before, inside, inherited
+
+    compiled, before = pliant.compile(program, fullgraph=True), torch.backends.fp32_precision
+    assert str(compiled(X)) == str(program(X))
+    assert torch.backends.fp32_precision == before
+
+
+AUTOGRAD = [
+    without_hooks_on_saved_tensors,
+    hooks_stay_forbidden,
+    views_replayed,
+    on_one_thread,
+    flags_of_libraries,
+]
+
+
+@pytest.mark.parametrize("function", AUTOGRAD, ids=lambda function: function.__name__)
+def test_settings_of_autograd(function):
+    compiled = pliant.compile(function, fullgraph=True)
+    try:
+        for _ in range(2):
+            expected, after = function(G), hooks_message()
+            torch._C._autograd._saved_tensors_hooks_enable()
+            got = compiled(G)
+            assert got[1:] == expected[1:] and hooks_message() == after
+            assert torch.equal(got[0], expected[0])
+            torch._C._autograd._saved_tensors_hooks_enable()
+    finally:
+        torch._C._autograd._saved_tensors_hooks_enable()
+
+
+def test_a_message_about_hooks_is_guarded():
+    compiled = pliant.compile(lambda x: (x + 1, hooks_message()), fullgraph=True)
+    for message in (None, "one", "two"):
+        try:
+            if message is not None:
+                torch._C._autograd._saved_tensors_hooks_disable(message)
+            assert compiled(X)[1] == message
+        finally:
+            torch._C._autograd._saved_tensors_hooks_enable()
+
+
+def test_settings_written_as_attributes_of_modules():
+    def program(x):
+        before = torch.backends.cudnn.enabled
+        torch.backends.cudnn.enabled = not before
+        inside = torch.backends.cudnn.enabled, torch._C._get_cudnn_enabled()
+        torch.backends.cudnn.enabled = before
+        return x + 1, inside
+
+    compiled = pliant.compile(program, fullgraph=True)
+    for before in (True, False, True):
+        torch.backends.cudnn.enabled = before
+        try:
+            assert compiled(X)[1] == (not before, not before)
+            assert torch.backends.cudnn.enabled is before
+            assert "enabled" not in vars(torch.backends.cudnn)
+        finally:
+            torch.backends.cudnn.enabled = True
+
+
+def test_settings_read_as_attributes_of_modules():
+    compiled = pliant.compile(lambda x: (x, torch.backends.cudnn.benchmark), fullgraph=True)
+    for benchmark in (False, True, False):
+        torch.backends.cudnn.benchmark = benchmark
+        try:
+            assert compiled(X)[1] is benchmark
+        finally:
+            torch.backends.cudnn.benchmark = False
