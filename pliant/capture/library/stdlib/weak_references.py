@@ -17,7 +17,7 @@ from pliant.capture.library.python.objects import WeakRef, call_weakref, make_we
 from pliant.capture.model import CALL, GET, SET, call, equal, get_attribute, set_attribute
 from pliant.capture.native import FUNCTIONS, METHODS, function, method
 from pliant.capture.value import NONE, Break, Const, Raised, Value, boolean
-from pliant.capture.values.containers import Mapping
+from pliant.capture.values.containers import Container, Mapping, SetValue
 from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.generators import is_referenced
 from pliant.capture.values.objects import Instance
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
 NOT_IMPLEMENTED = Const(NotImplemented)
-TARGETS = (Instance, TensorValue, FunctionValue)
+TARGETS = (Instance, TensorValue, FunctionValue, Container, SetValue)
 
 
 class ProgramWeakRef(Instance):
@@ -101,6 +101,8 @@ def new_reference(trace: Trace, cls: Value, obj: Value, callback: Value = NONE) 
     reference = ProgramWeakRef(real, target, None if no_callback else callback)
     if isinstance(target, Instance):
         target.watched = True
+    elif not (no_callback or outside) and isinstance(target, Container | SetValue):
+        raise Break("unsupported", "a callback for a container that is gone")
     if outside:
         real_object(trace, target)  # assumed to be this one
     elif real is weakref.ref and no_callback:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict, deque
 
 import pytest
 import torch
@@ -207,6 +208,52 @@ def does_tensor(x):
     y = x + 1
     q = weakref.ref(y)
     return r() is x, q() is y, y
+
+
+class Table(OrderedDict):
+    pass
+
+
+class Items(list):
+    pass
+
+
+def does_containers(x):
+    table, items, numbers, queue = Table(a=x), Items([x]), {1}, deque([1])
+    references = [weakref.ref(value) for value in (table, items, numbers, queue)]
+    references[2]().add(2)
+    references[3]().append(x)
+    same = weakref.ref(table) is references[0], references[1]() is items
+    return references[0]()["a"] + 1, same, numbers, queue
+
+
+def does_dead_container(x):
+    return weakref.ref(Table(a=x))() is None, x + 1
+
+
+def does_returned_container(x):
+    table = Table()
+    return table, weakref.ref(table)() is table, x
+
+
+def does_no_containers(x):
+    refused = []
+    for value in ([1], {}, (1,)):
+        try:
+            weakref.ref(value)
+        except TypeError as error:
+            refused.append(str(error))
+    return refused, x
+
+
+def does_hook_of_new_module(x):
+    module = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
+    handles = [part.register_forward_hook(lambda m, args, out: out + 1) for part in module]
+    handles.append(module.register_forward_pre_hook(lambda m, args: (args[0] * 2,)))
+    hooked = module(x)
+    for handle in handles:
+        handle.remove()
+    return hooked, module(x)
 
 
 PROGRAMS = [value for name, value in list(globals().items()) if name.startswith("does_")]
