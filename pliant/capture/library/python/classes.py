@@ -96,8 +96,8 @@ def make_object(
     """`type.__call__(cls, *args, **kwargs)`: `__new__`, then `__init__`."""
     real: type = cls.value
     obj = trace.read(_new(trace, cls, args, kwargs))
-    # `__new__` may return something else, which is not initialised then.
-    if not issubclass(obj.python_type(), real):
+    # `__new__` may return something else, which is not initialised then. A metaclass has no say.
+    if real not in obj.python_type().__mro__:
         return obj
     if isinstance(obj, Const) and id(obj.value) not in trace.temporaries:
         # an immutable scalar from elsewhere: there is nowhere to put attributes

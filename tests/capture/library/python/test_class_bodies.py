@@ -764,3 +764,20 @@ def test_a_number_of_a_base_class_from_outside():
         (result, *facts), (expected, *expected_facts) = compiled(X), program(X)
         assert torch.equal(result, expected)
         assert facts == expected_facts
+
+
+class Denies(type):
+    def __instancecheck__(cls, obj):
+        return False
+
+    def __subclasscheck__(cls, subclass):
+        return False
+
+
+class Denied(metaclass=Denies):
+    def __init__(self, value):
+        self.value = value
+
+
+def test_a_metaclass_that_denies_its_instances_has_no_say(check):
+    check(lambda x: Denied(x).value + 1, torch.ones(2))
