@@ -37,7 +37,7 @@ from pliant.capture.value import (
     is_constant,
     overrides_access,
 )
-from pliant.capture.values.containers import Mapping, Sequence, SetValue
+from pliant.capture.values.containers import Mapping, Sequence, SetValue, set_native_attribute
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod, FunctionValue
 from pliant.capture.values.number import Number, has_number
@@ -315,7 +315,7 @@ def generic_set_attribute(
         setter = trace.class_value(type(attribute), hook)
         call(trace, setter, [descriptor, obj, *extra], direct=direct)
     else:
-        raise Break("attribute-write", f"{cls.__name__}.{name}")
+        set_native_attribute(trace, attribute, obj, name, value)
 
 
 WITHOUT_ATTRIBUTES = frozenset({list, tuple, dict, set, frozenset, slice, range, object})
@@ -451,6 +451,7 @@ UNARY: dict[str, tuple[str, Callable[..., Any]]] = {
 # Classes whose operators depend on nothing but the operands: run on constants as they are.
 FOLDABLE: set[type] = {
     int, float, bool, complex, str, bytes, tuple, frozenset, range, slice, type(None),
+    types.UnionType,
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant._native import is_python_class
+from pliant.base.python_errors import type_name
 from pliant.capture.native import FUNCTIONS
 from pliant.capture.value import Break, Const, NotConstant, Unread, Value, constants, is_followed
 from pliant.guards.guard import GuardKind
@@ -71,6 +72,9 @@ class Container(Value):
         return next(base for base in candidates if issubclass(self.cls, base))
 
     def fill_attributes(self, emit: Emitter, name: str) -> None:
+        if self.attributes is not None and has_foreign_dict(self):
+            emit.line(f"{name}.__dict__ = {emit.expression(self.attributes)}")
+            return
         table = {} if self.attributes is None else self.attributes.items
         parts = {key: emit.expression(value) for key, value in table.items() if value is not None}
         if len(parts) > 1 and all(isinstance(key, str) and key.isidentifier() for key in parts):
@@ -139,8 +143,7 @@ class Sequence(Container):
         return make_tuple(self.cls, constants(self.items))
 
     def children(self) -> list[Value]:
-        extra = [] if self.attributes is None else self.attributes.contents()
-        return [*self._items, *extra]
+        return [*self._items, *attribute_values(self)]
 
     def snapshot(self) -> list[Value] | None:
         return list(self._items) if self.load is None else None
@@ -368,7 +371,7 @@ class Mapping(Container):
         values = [value for value in self.items.values() if value is not None]
         values += [value_of_key(key) for key in self.items if isinstance(key, ById | tuple)]
         values += [] if self.factory is None else [self.factory]
-        return values + ([] if self.attributes is None else self.attributes.contents())
+        return values + attribute_values(self)
 
     # ---- reading
 
@@ -596,6 +599,48 @@ def instance_dict(trace: Trace, owner: Any) -> Mapping:
             owner.attributes = Mapping(dict)
         owner.attributes.owner = owner
     return owner.attributes
+
+
+def has_foreign_dict(owner: Any) -> bool:
+    """Whether the program has made another dictionary the `__dict__` of this object, perhaps the
+    object itself."""
+    return owner.attributes is not None and owner.attributes.owner is not owner
+
+
+def attribute_values(owner: Any) -> list[Value]:
+    """What an object refers to by its attributes."""
+    if owner.attributes is None:
+        return []
+    return [owner.attributes] if has_foreign_dict(owner) else owner.attributes.contents()
+
+
+FIELD = type(namedtuple("Fields", ["field"]).field)  # type: ignore[attr-defined]
+
+
+def set_native_attribute(
+    trace: Trace, descriptor: Any, owner: Value, name: str, value: Value | None
+) -> None:
+    """Write an attribute that C code of the class computes."""
+    if isinstance(descriptor, FIELD):
+        trace.throw(AttributeError(f"can't {'set' if value is not None else 'delete'} attribute"))
+    if not isinstance(descriptor, types.GetSetDescriptorType) or name != "__dict__":
+        raise Break("attribute-write", f"{owner.python_type().__name__}.{name}")
+    _set_instance_dict(trace, owner, value)
+
+
+def _set_instance_dict(trace: Trace, owner: Any, value: Value | None) -> None:
+    """`owner.__dict__ = value`, for an object made during the capture."""
+    table = None if value is None else trace.read(value)
+    if table is not None and not issubclass(table.python_type(), dict):
+        kind = type_name(table.python_type())
+        trace.throw(TypeError(f"__dict__ must be set to a dictionary, not a '{kind}'"))
+    made_here = owner.source is None and getattr(owner, "real", None) is None
+    if not isinstance(table, Mapping) or not made_here or not hasattr(owner, "attributes"):
+        raise Break("attribute-write", f"{owner.python_type().__name__}.__dict__")
+    trace.changes += 1
+    if owner.attributes is not None and not has_foreign_dict(owner):
+        owner.attributes.owner = None  # from here on a dictionary like others
+    owner.attributes = table
 
 
 def plain_list(items: list[Value]) -> Sequence:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 from pliant._native import is_python_class
 from pliant.base.python_errors import type_name
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, NotConstant, Unread, Value
-from pliant.capture.values.containers import Mapping, instance_dict
+from pliant.capture.values.containers import (
+    Mapping,
+    attribute_values,
+    has_foreign_dict,
+    instance_dict,
+)
 from pliant.capture.values.tracebacks import Traceback
 from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.predicates import LacksAttribute
@@ -68,7 +73,7 @@ class Instance(Value):
 
     def children(self) -> list[Value]:
         values = [value for value in self.slots.values() if value is not None]
-        return values + ([] if self.attributes is None else self.attributes.contents())
+        return values + attribute_values(self)
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
         return instance_dict(trace, self).get(trace, name) if self.has_dict else None
@@ -131,7 +136,9 @@ class Instance(Value):
         for key, value in self.slots.items():
             if value is not None:
                 emit.line(f"object.__setattr__({name}, {key!r}, {emit.expression(value)})")
-        if self.attributes is not None:
+        if self.attributes is not None and has_foreign_dict(self):
+            emit.line(f"{name}.__dict__ = {emit.expression(self.attributes)}")
+        elif self.attributes is not None:
             for key, value in self.attributes.items.items():
                 if value is not None:
                     place = f"{name}.{key}" if emit.plain_attribute(self, key) else None

@@ -4,7 +4,7 @@ class gives something else than they hold, numbers that a class keeps."""
 import functools
 import inspect
 import types
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 
 import pytest
 import torch
@@ -466,3 +466,95 @@ def properties_of_modules_are_not_written(x):
 @pytest.mark.parametrize("program", [descriptors_of_modules, properties_of_modules_are_not_written])
 def test_classes_of_modules_compute_attributes(program, check):
     check(program, torch.ones(2))
+
+
+# ---- assignments to `__dict__`, and to fields of named tuples
+
+
+class AttributeDict(dict):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.__dict__ = self
+
+
+class Borg:
+    shared = {}
+
+    def __init__(self):
+        self.__dict__ = Borg.shared
+
+
+class Empty:
+    pass
+
+
+def items_are_attributes(x):
+    table = AttributeDict(a=x, b=1)
+    table.c = 3
+    table["d"] = 4
+    seen = table.a * table.b, table["c"], table.d, len(table), list(table), hasattr(table, "e")
+    return seen, table.__dict__ is table, table.pop("d"), hasattr(table, "d"), table
+
+
+def items_of_an_argument_are_attributes(x, table):
+    table.b = 3
+    table["c"] = 4
+    return x * table.a, table["b"], table.c, len(table)
+
+
+def state_shared(x):
+    first, second = Borg(), Borg()
+    first.value = x
+    seen = second.value, vars(second) is Borg.shared
+    Borg.shared.clear()
+    return seen
+
+
+def dictionaries_exchanged(x):
+    one, two = Empty(), Empty()
+    one.a = 1
+    old = vars(one)
+    two.__dict__ = one.__dict__
+    two.b = 2
+    one.__dict__ = new = {"n": x}
+    new["m"] = 3
+    return one, two, old, vars(two) is old, one.n, one.m, two.a
+
+
+def no_dictionary(x):
+    Empty().__dict__ = [1]
+
+
+Pair = namedtuple("Pair", ["a", "b"])
+
+
+def fields_are_read_only(x):
+    refused = []
+    for act in (lambda pair: setattr(pair, "a", 1), lambda pair: delattr(pair, "b")):
+        try:
+            act(Pair(1, 2))
+        except AttributeError as error:
+            refused.append(str(error))
+    return refused, x
+
+
+DICTIONARIES = [
+    items_are_attributes,
+    state_shared,
+    dictionaries_exchanged,
+    no_dictionary,
+    fields_are_read_only,
+]
+
+
+@pytest.mark.parametrize("program", DICTIONARIES, ids=lambda program: program.__name__)
+def test_dictionaries_are_assigned(program, check):
+    check(program, torch.ones(2))
+
+
+def test_items_of_an_argument_are_attributes():
+    compiled = pliant.compile(items_of_an_argument_are_attributes, fullgraph=True)
+    for number in (1, 2):
+        got, expected = AttributeDict(a=number), AttributeDict(a=number)
+        assert str(compiled(X, got)) == str(items_of_an_argument_are_attributes(X, expected))
+        assert got == expected and got.__dict__ is got
