@@ -17,6 +17,7 @@ from pliant.capture.library.python.objects import shown
 from pliant.capture.library.python.sequences import as_index, as_sequence, is_a, run_real
 from pliant.capture.model import OPERATE, call_special, drain, iterate, length, truth
 from pliant.capture.native import METHODS, function, method
+from pliant.capture.speculated_branches import REMAINING
 from pliant.capture.value import FALSE, NONE, Break, Const, Raised, Value
 from pliant.capture.values import combinators as kinds
 from pliant.capture.values.containers import Mapping, plain_tuple
@@ -79,9 +80,23 @@ ITERATOR_TYPES: set[type] = {
     kinds.TEE, kinds.GROUP, *([] if kinds.BATCHED is None else [kinds.BATCHED]),
 }  # fmt: skip
 
+
+def _length_hint(trace: Trace, self: Iterator) -> Value:
+    if isinstance(self, kinds.Repeat):
+        if self.times is None:
+            trace.throw(TypeError("len() of unsized object"))
+        return Const(self.times)
+    count = REMAINING.get(type(self))
+    if count is None:
+        raise Break("unsupported-method", f"{self.python_type().__name__}.__length_hint__")
+    return Const(max(count(self), 0))
+
+
 for _cls in ITERATOR_TYPES:
     method(_cls, "__iter__")(_self)
     method(_cls, "__next__")(_next)
+    if "__length_hint__" in vars(_cls):
+        method(_cls, "__length_hint__")(_length_hint)
 
 
 def _index_iterator(trace: Trace, obj: Value) -> Value:
@@ -247,6 +262,14 @@ def count_repr(trace: Trace, self: Value) -> Value:
 @function(itertools.cycle)
 def make_cycle(trace: Trace, iterable: Value) -> Value:
     return kinds.Cycle(iterate(trace, iterable))
+
+
+@method(itertools.repeat, "__repr__")
+def repeat_repr(trace: Trace, self: Value) -> Value:
+    if not isinstance(self, kinds.Repeat):
+        raise Break("unsupported-method", "repeat.__repr__")
+    times = "" if self.times is None else f", {self.times}"
+    return Const(f"repeat({shown(trace, self.item)}{times})")
 
 
 @function(itertools.repeat)

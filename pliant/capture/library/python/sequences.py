@@ -236,6 +236,26 @@ for _index, _name in enumerate(("start", "stop", "step")):
     _register_slice_part(_index, _name)
 
 
+def _slice_parts(value: Value) -> list[Value]:
+    if isinstance(value, SliceValue):
+        return value.parts
+    return [Const(getattr(value.constant(), name)) for name in ("start", "stop", "step")]
+
+
+def _register_slice_comparison(name: str, symbol: str) -> None:
+    def compare_slices(trace: Trace, self: Value, other: Value) -> Value:
+        other = trace.read(other)
+        if not is_a(other, slice):
+            return NOT_IMPLEMENTED
+        return compare_items(trace, symbol, _slice_parts(self), _slice_parts(other), tuple)
+
+    method(slice, name)(compare_slices)
+
+
+for _name, _symbol in COMPARISONS.items():
+    _register_slice_comparison(_name, _symbol)
+
+
 @method(slice, "indices")
 def slice_indices(trace: Trace, self: Value, size: Value) -> Value:
     selection = as_slice(trace, self)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant._native import is_python_class
+from pliant.capture.library.python.iteration import tee_copy
 from pliant.capture.library.python.objects import Namespace
 from pliant.capture.library.python.sequences import run_real
 from pliant.capture.library.torch.backward import assume_leaves
@@ -22,8 +23,10 @@ from pliant.capture.library.torch.callbacks import is_leaf
 from pliant.capture.model import call, call_special
 from pliant.capture.native import function
 from pliant.capture.value import NONE, Break, Const, Value
+from pliant.capture.values.combinators import Tee
 from pliant.capture.values.containers import Mapping, Sequence, SetValue, instance_dict
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod, FunctionValue, Partial
+from pliant.capture.values.iterators import SequenceIterator
 from pliant.capture.values.number import Number
 from pliant.capture.values.objects import ExceptionValue, Instance, SliceValue
 from pliant.capture.values.tensors import TensorValue
@@ -105,15 +108,17 @@ def _duplicate(trace: Trace, x: Value, memo: Memo | None) -> Value:
 
 
 def _copy_tensor(trace: Trace, x: TensorValue, memo: Memo | None) -> Value:
-    """A deep copy of a tensor copies its memory: a clone, where no other copied tensor shares
-    it."""
+    """A copy of a tensor is a leaf in the same memory. A deep copy copies its memory: a clone,
+    where no other copied tensor shares it."""
     fake = x.fake
     plain = x.cls in (torch.Tensor, torch.nn.Parameter) and not x.slots
     plain = plain and (x.attributes is None or not x.attributes.read_all(trace))
     if x.real is not None:
         plain = plain and not vars(x.real)
-    if memo is None or not plain:
+    if not plain:
         raise Break("tensor-method", "a copy of this tensor")
+    if memo is None:
+        return _leaf_of(trace, x, call(trace, Const(torch.Tensor.detach), [x]))
     # Of a parameter PyTorch does not copy the gradient.
     if x.cls is torch.Tensor and x.source is not None:
         if x.real is not None and x.real.is_leaf and x.real.grad is not None:
@@ -140,9 +145,14 @@ def _leaf_like(trace: Trace, x: TensorValue) -> Value:
     if x.cls is torch.Tensor and not x.fake.requires_grad:
         return call(trace, Const(torch.Tensor.clone), [x])
     elements = call(trace, Const(torch.Tensor.detach), [x])
-    elements = call(trace, Const(torch.Tensor.clone), [elements])
+    return _leaf_of(trace, x, call(trace, Const(torch.Tensor.clone), [elements]))
+
+
+def _leaf_of(trace: Trace, x: TensorValue, elements: Value) -> Value:
     if x.cls is torch.nn.Parameter:
         return call(trace, Const(x.cls), [elements, Const(x.fake.requires_grad)])
+    if not x.fake.requires_grad:
+        return elements
     return call(trace, Const(torch.Tensor.requires_grad_), [elements])
 
 
@@ -270,10 +280,23 @@ def _slot_names(cls: type) -> list[str]:
     return [name for name in names if name not in ("__dict__", "__weakref__")]
 
 
+def _copy_iterator(trace: Trace, x: SequenceIterator, memo: Memo | None) -> Value:
+    """One at the same place of the same sequence, or of its copy."""
+    if x.sequence is None:
+        return SequenceIterator(x.kind, Sequence(list, []))
+    sequence = trace.read(_member(trace, x.sequence, memo))
+    assert isinstance(sequence, Sequence)
+    duplicate = SequenceIterator(x.kind, sequence)
+    duplicate.index = x.index
+    return duplicate
+
+
 COPIERS: dict[type, Callable[[Trace, Any, Memo | None], Value]] = {
     Sequence: _copy_sequence,
     Mapping: _copy_mapping,
     SetValue: _copy_set,
     BoundMethod: _copy_bound,
+    SequenceIterator: _copy_iterator,
+    Tee: lambda trace, x, memo: tee_copy(trace, x),
     Partial: _copy_partial,
 }

@@ -48,7 +48,7 @@ from pliant.capture.model import (
 )
 from pliant.capture.native import BY_CODE, METHODS, function, method
 from pliant.capture.trace import Trace
-from pliant.capture.value import FALSE, NONE, Break, Const, Value, boolean
+from pliant.capture.value import FALSE, NONE, Break, Const, Raised, Value, boolean
 from pliant.capture.values.containers import (
     Mapping,
     key_of,
@@ -179,7 +179,12 @@ def operator_length_hint(trace: Trace, obj: Value, default: Value = Const(0)) ->
     cls = trace.read(obj).python_type()
     if trace.lookup(cls, "__len__") is not MISSING:
         return length(trace, obj)
-    return call_special(trace, obj, "__length_hint__") or default
+    try:
+        return call_special(trace, obj, "__length_hint__") or default
+    except Raised as raised:
+        if not issubclass(raised.value.python_type(), TypeError):
+            raise
+        return default
 
 
 @function(operator.call)

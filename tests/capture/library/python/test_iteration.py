@@ -353,3 +353,24 @@ def test_arguments_come_from_the_iterator_of_a_list():
 def test_matches_have_items_and_no_iterator():
     match = re.match("(a)(b)", "ab")
     check(lambda x: (list(match), x), X, breaks=None)
+
+
+def hints(x):
+    begun, ended = iter([1, 2, 3]), iter([])
+    next(begun)
+    next(ended, None)
+    iterators = begun, ended, iter((1, 2)), reversed([1, 2]), itertools.repeat(1, 4), enumerate([1])
+    return [operator.length_hint(iterator, 7) for iterator in iterators], x
+
+
+def endless_hint(x):
+    return operator.length_hint(itertools.repeat(1))
+
+
+def texts(x):
+    return repr(itertools.repeat("a", 3)), repr(itertools.repeat([1])), x
+
+
+@pytest.mark.parametrize("program", [hints, endless_hint, texts])
+def test_iterators_say_what_is_left(program):
+    check(program, X)

@@ -418,3 +418,17 @@ def test_an_iterator_of_a_deque_that_has_changed(direction, count):
         return x + len(items), ends
 
     check(function, X)
+
+
+def test_slices_are_compared():
+    def program(x, part):
+        same = part == slice(1), part != slice(2), part == part, part == "a", part in [slice(2)]
+        return x[part], same, slice(None, x.shape[0]) == slice(3)
+
+    compiled = pliant.compile(program, fullgraph=True)
+    for part in (slice(1), slice(2), slice(1, None, 2), slice(1)):
+        assert str(compiled(torch.ones(3), part)) == str(program(torch.ones(3), part))
+
+
+def test_unions_are_compared():
+    check(lambda x: (int | str == str | int, int | str != int | None, x), torch.ones(2))

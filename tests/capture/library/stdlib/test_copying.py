@@ -1,6 +1,7 @@
 """Copies of tensors and modules that the compiled function makes."""
 
 import copy
+import itertools
 import types
 
 import pytest
@@ -124,3 +125,39 @@ def test_namespaces_and_what_has_no_copy():
     assert duplicate.b.equal(item.b) and duplicate.b is not item.b
     with pytest.raises(TypeError, match="cannot pickle"):
         compiled(torch.ones(2), torch.finfo(torch.float32))
+
+
+def shallow_copies(x):
+    same_memory, of_result = copy.copy(x), copy.copy(x + 1)
+    same_memory.add_(1)
+    return same_memory, x, of_result, same_memory is x, copy.copy([x])[0] is x
+
+
+def shallow_copies_are_leaves(x):
+    x = x.requires_grad_()
+    parameter = copy.copy(torch.nn.Parameter(x))
+    copies = copy.copy(x), copy.copy(x * 2), parameter
+    return [(y.is_leaf, y.requires_grad, type(y).__name__, y * 2) for y in copies]
+
+
+def iterators(x):
+    items = iter([1, x, 3])
+    next(items)
+    copied, deep = copy.copy(items), copy.deepcopy(items)
+    first, second = itertools.tee(iter([1, 2]))
+    next(first)
+    third = copy.copy(first)
+    ended = copy.copy(iter(()))
+    return [list(iterator) for iterator in (items, copied, deep, first, second, third, ended)]
+
+
+@pytest.mark.parametrize("program", [shallow_copies, shallow_copies_are_leaves, iterators])
+def test_copies_of_tensors_and_iterators(program, check):
+    check(program, torch.ones(3))
+
+
+def test_a_copy_of_an_argument_that_requires_gradients():
+    compiled = pliant.compile(lambda x: copy.copy(x) * 2, fullgraph=True)
+    for _ in range(2):
+        result = compiled(torch.ones(2, requires_grad=True))
+        assert result.requires_grad and result.tolist() == [2, 2]
