@@ -75,9 +75,20 @@ def history_of(trace: Trace, roots: list[TensorValue]) -> History:
             _add_leaf(trace, history, node.variable)
         elif is_reentrant(node):
             history.reentrant = True
-        elif isinstance(node, BackwardCFunction) and not made_by_rule(node):
+        elif isinstance(node, BackwardCFunction) and not (
+            made_by_rule(node) or is_registered(node)
+        ):
             history.functions.append(node)
     return history
+
+
+def is_registered(node: BackwardCFunction) -> bool:
+    """Whether this is a step of a custom operator, whose backward is a part of the operator: as the
+    operator itself, it may do nothing but compute (`torch.library.register_autograd`)."""
+    return bool(type(node)._forward_cls.backward.__module__ == REGISTERED)  # type: ignore[attr-defined]
+
+
+REGISTERED: Final = torch._library.autograd.__name__
 
 
 def _add_leaf(trace: Trace, history: History, fake: Any) -> None:

@@ -465,3 +465,37 @@ def test_hooks_on_saved_tensors_see_real_ones_only():
     events.counters.reset()
     # Code for both directions saves less than eager does.
     assert set(seen) == {"Tensor"} and 1 <= len(seen) <= 3
+
+
+@torch.library.custom_op("pliant_tests::scaled_exp", mutates_args=())
+def scaled_exp(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x.exp() * by
+
+
+scaled_exp.register_fake(lambda x, by: torch.empty_like(x))
+
+
+def save_result(ctx, inputs, output):
+    ctx.save_for_backward(output)
+
+
+scaled_exp.register_autograd(
+    lambda ctx, grad: (grad * ctx.saved_tensors[0], None), setup_context=save_result
+)
+
+
+def gradients_of_custom_operators(w):
+    first = torch.autograd.grad(scaled_exp(w, 0.5).sum(), w, create_graph=True)[0]
+    scaled_exp(scaled_exp(w, 2.0) * 0.1, 0.1).sum().backward()
+    return first, torch.autograd.grad(first.sum(), w), w.grad
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_backward_through_custom_operators(backend):
+    compiled = pliant.compile(gradients_of_custom_operators, backend=backend, fullgraph=True)
+    for _ in range(2):
+        got, expected = (
+            function(V.clone().requires_grad_())
+            for function in (compiled, gradients_of_custom_operators)
+        )
+        torch.testing.assert_close(got, expected)
