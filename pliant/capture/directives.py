@@ -258,6 +258,7 @@ FOLLOWED_FUNCTIONS = (
     ("threading", "Condition"),
     ("threading", "Event"),
     ("torch.autograd.graph", "disable_saved_tensors_hooks"),
+    ("torch._higher_order_ops.invoke_subgraph", "mark_compile_region"),
     ("torch.jit", "annotate"),
     ("torch.jit", "isinstance"),
     ("torch._dynamo.decorators", "ErrorOnGraphBreakDecoratorContextManager"),

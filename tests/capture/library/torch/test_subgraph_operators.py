@@ -21,7 +21,17 @@ def region(x, scale=1.0):
     return x.sin() * scale
 
 
+def regions_made_inside(x):
+    @torch.compiler.nested_compile_region
+    def inner(t):
+        return t.sin() + x
+
+    marked = torch.compiler.nested_compile_region(region)
+    return inner(x) + inner(x * 2) + marked(x)
+
+
 PROGRAMS = {
+    "regions made inside": regions_made_inside,
     "one result": lambda x: wrap(lambda t: t.sin(), x),
     "free variables": lambda x: wrap(lambda t: t + around, x),
     "keyword arguments": lambda x: wrap(lambda t, *, by=1: t * by, x, by=3),
