@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from pliant.base.isolation import FATAL
+from pliant.capture.library.torch.pending_writes import assume_settled
 from pliant.capture.native import SHORTCUTS
 from pliant.capture.trace import StartOver, Trace
 from pliant.capture.value import Break, Const, Value
@@ -33,6 +34,8 @@ def infer_parameters(
         return None
     if trace.graph_effects.draws or trace.random_draws or trace.watch is not None:
         raise Break("unsupported", "the first call of a lazy module behind random draws")
+    # Its own code looks at the real module.
+    assume_settled(trace, "the first call of a lazy module", [module.real])
     examples = [_like(trace, value) for value in args[2:]]
     named = {name: _like(trace, value) for name, value in kwargs.items()}
     state = Functions._get_torch_function_state()

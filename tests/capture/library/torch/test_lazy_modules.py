@@ -213,3 +213,17 @@ def test_cached_parametrizations():
             return module(x) + module(x)
 
     check(function, symmetric(), torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("make", [lambda: nn.LazyLinear(3), Mixed])
+def test_lazy_modules_made_inside(make):
+    def program(x):
+        torch.manual_seed(0)
+        module = make()
+        return module(x), [type(part).__name__ for part in module.modules()]
+
+    compiled, x = pliant.compile(program), torch.ones(2, 4)
+    for _ in range(2):
+        got, expected = compiled(x), program(x)
+        torch.testing.assert_close(got[0], expected[0], **exact())
+        assert got[1] == expected[1]
