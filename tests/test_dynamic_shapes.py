@@ -457,3 +457,16 @@ def test_einsum_of_two_dtypes(shape: tuple[int, ...], dtypes: tuple[str, str]) -
     over(program, [torch.ones(*shape, 1, dtype=left)], 1, dynamic=True, backend="llvm")
     assert events.counters["graph_breaks"] == 0
     over(program, [torch.ones(*shape, 2, dtype=left)], 1, dynamic=True, backend="llvm")
+
+
+def test_mode_along_the_last_dimension_needs_no_rows():
+    """Which is its default: of no rows there are no modes, and that is no error."""
+
+    def program(x):
+        rows = x.argwhere()
+        x.add_(0)
+        return rows.mode(-1)
+
+    compiled = pliant.compile(program, dynamic=True, fullgraph=True)
+    for x in (torch.ones(2, 2), torch.zeros(2, 2), torch.ones(0, 3)):
+        torch.testing.assert_close(compiled(x.clone()), program(x.clone()))

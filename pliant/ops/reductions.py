@@ -715,13 +715,15 @@ register("aten.dist", raises=never)
 # Shape rules that put no guards on symbolic sizes
 
 
-def _need_elements(args: Args, kwargs: Kwargs) -> None:
-    """Some reductions have no result over nothing; eager PyTorch refuses."""
-    _need_elements_along(args[0], args[1] if len(args) > 1 else kwargs.get("dim"))
+def _need_elements(position: int, default: int | None) -> Callable[[Args, Kwargs], None]:
+    """Some reductions have no result over nothing; eager PyTorch refuses. `position` of the
+    argument that says along which dimension, and what it is if nothing is said: None is all."""
 
+    def rule(args: Args, kwargs: Kwargs) -> None:
+        dim = args[position] if len(args) > position else kwargs.get("dim", default)
+        _need_elements_along(args[0], dim)
 
-def _need_elements_of_kthvalue(args: Args, kwargs: Kwargs) -> None:
-    _need_elements_along(args[0], args[2] if len(args) > 2 else kwargs.get("dim", -1))
+    return rule
 
 
 def _need_elements_along(t: Fake, dim: int | None) -> None:
@@ -760,12 +762,13 @@ register(
 )
 register(
     *_names(
-        ("argmax argmin max min mode aminmax", "default"),
+        ("argmax argmin max min aminmax", "default"),
         ("median nanmedian", "dim"),
     ),
-    shape=by_marks(in_rows, _need_elements),
+    shape=by_marks(in_rows, _need_elements(1, None)),
 )
-register("aten.kthvalue.default", shape=by_marks(in_rows, _need_elements_of_kthvalue))
+register("aten.mode.default", shape=by_marks(in_rows, _need_elements(1, -1)))
+register("aten.kthvalue.default", shape=by_marks(in_rows, _need_elements(2, -1)))
 register(
     *_names(
         ("norm", "Scalar ScalarOpt_dim ScalarOpt_dim_dtype"), ("linalg_vector_norm", "default")
