@@ -202,6 +202,7 @@ class Bindings:
     guards: tuple[Guard, ...]  # those of the capture, bound
     slots: tuple[Source, ...]
     undo: tuple[Callable[[], Any], ...] = ()  # put PyTorch's state back, from the last change on
+    mode_changes: tuple[Any, ...] = ()  # by the program, as `(function, args, kwargs)`
     shape_log: ShapeLog = field(default_factory=ShapeLog)  # what happened to sizes
 
 

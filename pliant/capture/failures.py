@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from pliant.base.values import dataclass
-from pliant.base.writes import FINAL, PARTLY, RAISES, WHOLLY, WRITES
+from pliant.base.writes import FINAL, MODES_KEPT, PARTLY, RAISES, WHOLLY, WRITES
 from pliant.bytecode.tables import OPCODES, Role, opcodes_with
 from pliant.capture.torch_state import WRITERS
 from pliant.capture.value import NULL, Break, Lazy, Value
@@ -61,6 +61,9 @@ class GraphEffects:
     # Branches on data, and whether they are speculated on; None: there is no speculation.
     speculated: dict[str, bool] | None = None
     finite: dict[str, tuple[int, Break]] = field(default_factory=dict)  # that numbers are finite
+    mode_changes: list[fx.Node] = field(default_factory=list)  # of PyTorch's modes
+    # How many there were when the program entered a `with` block, by the context manager.
+    mode_changes_before: dict[Value, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether there are effects. A write to a tensor that the graph has made is none: that is
@@ -70,6 +73,10 @@ class GraphEffects:
     @property
     def draws(self) -> bool:
         return self.random or bool(self.generators)
+
+    def enter_block(self, manager: Value) -> None:
+        """Note that the program enters a `with` block."""
+        self.mode_changes_before[manager] = len(self.mode_changes)
 
     def note_write(self, node: fx.Node, written: set[int], how: str) -> None:
         """Note that `node` writes to this memory. If some is from outside, the node is marked with
@@ -169,6 +176,11 @@ class GraphEffects:
 def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> None:
     """Note what the operation of `node` leaves behind, and keep it where its failure matters."""
     graph_effects = trace.graph_effects
+    if node.target in WRITERS:
+        graph_effects.mode_changes.append(node)
+    elif graph_effects.mode_changes:
+        every = len(graph_effects.mode_changes)
+        node.meta[MODES_KEPT] = min(_mode_changes_kept(trace), default=every)
     if result.mutated or result.random:
         written = {fake.untyped_storage()._cdata for fake in result.mutated}
         written |= graph_effects.note_grown(result.mutated)
@@ -211,6 +223,20 @@ def is_guarded(frames: Iterable[Frame]) -> bool:
     """Whether an exception in the present instruction would run code of the program: a handler, a
     `finally`, or the end of a `with` block."""
     return any(_handles(frame) for frame in frames)
+
+
+def _mode_changes_kept(trace: Trace) -> Iterator[int]:
+    """For each block around the present instruction that takes back changes of PyTorch's modes when
+    an exception leaves it: how many it leaves alone. A block that the program was in when the
+    capture began is left in Python."""
+    for frame in trace.frames:
+        for entry in handlers(frame, frame.index):
+            manager: Any = _manager(frame.stack[entry.depth - _EXIT_ENTRIES : entry.depth])
+            leaves = frame.instructions[entry.target + 1].op in _LEAVES_WITH
+            if not leaves:
+                yield 0  # a `finally` of PyTorch's own code
+            elif (before := trace.graph_effects.mode_changes_before.get(manager)) is not None:
+                yield before
 
 
 def program_handles(frames: Iterable[Frame]) -> bool:
@@ -267,10 +293,14 @@ def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
 
 def _leaves_pytorch(leave: list[Value]) -> bool:
     """Whether the `__exit__` on the stack is one of PyTorch's."""
-    bound = [method for method in leave if isinstance(method, BoundMethod)]
-    receiver: Value | None = bound[0].obj if bound else leave[-1] if len(leave) == 2 else None
-    if isinstance(receiver, Lazy):
-        receiver = receiver.seen
+    receiver = _manager(leave)
     if receiver is None or receiver is NULL:
         return False
     return receiver.python_type().__module__.split(".")[0] == "torch"
+
+
+def _manager(leave: list[Value]) -> Value | None:
+    """The context manager whose `__exit__` is on the stack."""
+    bound = [method for method in leave if isinstance(method, BoundMethod)]
+    receiver: Value | None = bound[0].obj if bound else leave[-1] if len(leave) == 2 else None
+    return receiver.seen if isinstance(receiver, Lazy) else receiver

@@ -311,6 +311,7 @@ class Finisher:
         assume_present(trace, set(emit.slots))
         guards = (Guard(GuardKind.STATE, None, self.state), *trace.guards, *trace.sizes.guards())
         inputs = trace.graph.inputs if graph else []
+        changes = trace.graph_effects.mode_changes
         bindings = Bindings(
             objects=self.externals.objects,
             graph=graph,
@@ -319,6 +320,7 @@ class Finisher:
             guards=guards,
             slots=tuple(emit.slots),
             undo=tuple(undo for undo in trace.undo if undo not in NESTING),
+            mode_changes=tuple([(n.target, n.args, n.kwargs) for n in changes]),
             shape_log=trace.sizes.shape_log,
         )
         captured = Captured(

@@ -243,6 +243,7 @@ class Trace:
         # collection, which Python 3.14 makes late.
         self.graph.inputs = []
         self.world.forget()
+        self.graph_effects.mode_changes_before.clear()
         tables = (self.temporaries, self.class_writes, self.applied, self.signatures)
         for table in (self._known, self.effects, self.tensors, self._lookups, *tables):
             table.clear()

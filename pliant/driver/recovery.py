@@ -72,6 +72,8 @@ def handle(
                 return rerun.call(dispatcher.fn, values)
             except BaseException as again:
                 error = again
+        else:
+            rerun.keep_modes(bindings.mode_changes, graph, error)
     return rerun.raising(error)
 
 

@@ -11,7 +11,7 @@ from torch import fx
 
 from pliant.base.checks import check_truth
 from pliant.base.graph_code import code_of, nodes_by_line
-from pliant.base.writes import FINAL, PARTLY, WRITES
+from pliant.base.writes import FINAL, MODES_KEPT, PARTLY, WRITES
 
 FUNCTION: Final = "function"
 
@@ -45,6 +45,13 @@ def without_overrides(graph: Callable[..., Any]) -> Callable[..., Any]:
 def ran_before(graph: fx.GraphModule, error: BaseException) -> list[fx.Node]:
     """The nodes that ran before `error` came out of the code of `graph`; none if it did not."""
     return list(graph.graph.nodes)[: _failed_at(graph, error) or 0]
+
+
+def mode_changes_kept(graph: fx.GraphModule, error: BaseException) -> int:
+    """How many changes of PyTorch's modes came before `error` came out of the code of `graph`,
+    without those that the program's `with` blocks take back when the exception leaves them."""
+    at = _failed_at(graph, error)
+    return 0 if at is None else list(graph.graph.nodes)[at].meta.get(MODES_KEPT, 0)
 
 
 def wrote_nothing(graph: fx.GraphModule, error: BaseException) -> bool:

@@ -36,6 +36,13 @@ def restore(undo: Sequence[Callable[[], Any]], graph: fx.GraphModule, error: Bas
         torch.autocast_decrement_nesting()
 
 
+def keep_modes(changes: Sequence[Any], graph: fx.GraphModule, error: BaseException) -> None:
+    """Change modes as the program had before `graph` failed with `error`, where it leaves them so:
+    `restore` has put all of them back."""
+    for change, args, kwargs in changes[: graphs.mode_changes_kept(graph, error)]:
+        change(*args, **kwargs)
+
+
 def raising(error: BaseException) -> Any:
     """What the dispatcher's `on_error` returns to raise `error` as the user's code would: a call of
     a function that stands in for the outermost frame, so that no frame of ours is seen."""

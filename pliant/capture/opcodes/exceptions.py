@@ -102,6 +102,7 @@ def reraise(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> A
 def before_with(trace: Trace, frame: Frame, ins: Instruction, manager: Value) -> Any:
     for name in ("__enter__", "__exit__"):
         need_manager_method(trace, manager.python_type(), name)
+    trace.graph_effects.enter_block(manager)
     # Before `__enter__` is called, as Python does: entering may change the class.
     leave = special(trace, manager, "__exit__")
     return (leave, call(trace, special(trace, manager, "__enter__"), []))
@@ -118,6 +119,7 @@ def need_manager_method(trace: Trace, cls: type, name: str) -> None:
 def load_special(trace: Trace, frame: Frame, ins: Instruction, manager: Value) -> Any:
     """A method of a context manager, ready to be called."""
     need_manager_method(trace, manager.python_type(), ins.value)
+    trace.graph_effects.enter_block(manager)
     return method_entries(special(trace, manager, ins.value), manager)
 
 
