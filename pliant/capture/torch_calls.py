@@ -36,7 +36,7 @@ from pliant.capture.value import NONE, Break, Const, Unread, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import named
 from pliant.capture.values.listed import listed
-from pliant.capture.values.number import Number, takes_any_number
+from pliant.capture.values.number import Number, may_refuse_number, takes_any_number
 from pliant.capture.values.objects import SliceValue
 from pliant.capture.values.program_classes import PLAIN_FORMS as EXACT_FORMS
 from pliant.capture.values.ragged_sizes import RaggedSize
@@ -218,7 +218,8 @@ def _record(
         return _fact(trace, name, args, result.value)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
     note_operation(trace, node, result, effect)
-    if len(env.runtime_asserts) > asserted or _takes_number(trace, name, args, result.value):
+    numbers = (trace.read(value) for value in (*args, *kwargs.values()))
+    if len(env.runtime_asserts) > asserted or may_refuse_number(name, numbers, result.value):
         trace.graph.keep(node)  # so that it raises, rather than a test of the capture
     # To try these would draw, raise, or change something.
     untried = result.random or result.raises or writes_metadata(function)
@@ -242,14 +243,6 @@ def _fact(trace: Trace, name: str, args: list[Value], result: Any) -> Value:
         _assume_strides(trace, trace.read(args[0]))
     trace.sizes.emit_checks()
     return plain_result(trace, result, name)
-
-
-def _takes_number(trace: Trace, name: str, args: list[Value], result: Any) -> bool:
-    """Whether integers are computed with a number that may be another one in the next call: there
-    may be no result then (a division by 0), though the fakes have one."""
-    if not isinstance(result, Fake) or result.dtype not in INTEGERS or not takes_any_number(name):
-        return False
-    return any(isinstance(trace.read(arg), Number) for arg in args)
 
 
 def _require_no_overrides(trace: Trace, function: Any, name: str, args: list[Value]) -> None:
@@ -582,7 +575,6 @@ ITEM_METHODS: dict[str, Callable[..., Any]] = {
 }
 
 # Functions that count from the start of the memory, if they are given this argument.
-INTEGERS = frozenset((*indexing.INTEGERS, torch.uint8))
 OFFSET_AT = {"as_strided": 3, "as_strided_": 3, "as_strided_scatter": 4}
 
 CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)

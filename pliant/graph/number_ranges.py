@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.values import replace
 from pliant.fake.overload import Overload
 from pliant.graph.ir import InRange
 from pliant.sym.expr import Expr
@@ -23,6 +24,7 @@ UNCHECKED: Final = frozenset(("other", "self", "start", "end", "step"))
 would keep sizes beyond 65,504 from dividing sums of float16.)"""
 SELECTED: Final = "aten.where."  # its operands are not computed with
 POSITIVE: Final = "aten.softshrink."  # or 0, and finite, in every dtype
+SUBTRACTS: Final = ("aten.sub.", "aten.rsub.")  # adds times minus the number, which has to fit
 INTEGER_LIMIT: Final = 1 << 63
 LARGEST_INTEGRAL: Final = float(INTEGER_LIMIT - 1024)  # as a float
 
@@ -41,6 +43,8 @@ def range_conditions(
                 yield _positive(number, dtype)
                 continue
             condition = _in_range(number, dtype)
+            if condition is not None and op.name.startswith(SUBTRACTS):
+                condition = replace(condition, low=max(condition.low, -condition.high))
             if condition is not None:
                 yield condition
 

@@ -87,6 +87,8 @@ def _summed(low: Lowering, x: Any, y: Any, alpha: Number, minus: bool) -> Indexe
     exact = working_type(low, [x, y], Promotion.COMMON) in INTS
     if isinstance(alpha, bool | Cond) or (exact and isinstance(alpha, float | FloatExpr)):
         raise NotLowered(f"a factor that is a {type(alpha).__name__}")
+    if minus and exact and isinstance(alpha, int):
+        check_fits(-alpha, working_type(low, [x, y], Promotion.COMMON))  # eager adds times that
     scaled = _sub_scaled if minus else _add_scaled
     return elementwise(low, scaled, [x, y], [alpha], rounded=True)
 

@@ -19,7 +19,7 @@ from pliant.fake.rule import new
 from pliant.fake.tensor import Fake, make
 from pliant.loop.define import LoopBody
 from pliant.loop.ir import LoopValue, Op
-from pliant.loop.types import Type
+from pliant.loop.types import HALF, Type
 from pliant.ops.elementwise import (
     FLOATS,
     INTS,
@@ -82,6 +82,8 @@ def pow_scalar(low: Lowering, self: IndexedTensor, exponent: Number) -> IndexedT
         special, steps = SPECIAL[float(value)], frozenset({Type.BF16})
         x = low.cast(self, common)
         return elementwise(low, special, [x], on=FLOATS, cost=4, steps=steps)
+    if common in HALF:
+        check_fits(exponent, common)  # unlike most operands, it is converted to the type
     return elementwise(low, op(Op.POW), [self, exponent], on=FLOATS, cost=40)
 
 
@@ -130,12 +132,13 @@ def pow_of_number(low: Lowering, self: Number, exponent: IndexedTensor) -> Index
     return elementwise(low, op(Op.POW), args, on=FLOATS, cost=40)
 
 
-def _raises_to_symbolic_power(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a power may raise: an integer to a symbolic power, which may be negative. (A constant
-    one is refused in the capture.)"""
+def _may_refuse_exponent(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a power may raise: an integer to a symbolic power, which may be negative, or a half
+    to one that is out of its range. (Constants are refused in the capture.)"""
     base, exponent = (*args, None)[:2]
     in_data = not hasattr(exponent, "dtype") and not isinstance(exponent, int | float | complex)
-    return in_data and not is_float_argument(base)
+    half = getattr(base, "dtype", None) in (torch.float16, torch.bfloat16)
+    return in_data and (half or not is_float_argument(base))
 
 
 def _is_exact(x: torch.Tensor, other: torch.Tensor) -> bool:
@@ -182,7 +185,7 @@ def _exact_shape(x: Fake, other: Fake, device: torch.device) -> Any:
     return None if strides is None else new(x.size(), strides, x.dtype, device)
 
 
-register("aten.pow", raises=_raises_to_symbolic_power)
+register("aten.pow", raises=_may_refuse_exponent)
 register("aten.pow_.Scalar", functional=aten.pow.Tensor_Scalar)
 register("aten.pow_.Tensor", functional=aten.pow.Tensor_Tensor)
 register("aten.ldexp.Tensor", decomposition=_ldexp, shape=_ldexp_shape)

@@ -30,6 +30,7 @@ OPERATORS: dict[str, Callable[[torch.Tensor, Any], Any]] = {
     "clamp": lambda x, v: x.clamp(v),
     "clamp max": lambda x, v: x.clamp(max=v),
     "derived": lambda x, v: x.fill_(v / 2 if isinstance(v, float) else v * 3),
+    "pow": lambda x, v: x.abs() ** v,
     # These never refuse.
     "add": lambda x, v: x + v,
     "mul": lambda x, v: x * v,
@@ -84,6 +85,48 @@ def test_out_of_range(name: str, dtype: torch.dtype) -> None:
         assert actual[1] == expected[1], value
         torch.testing.assert_close(actual[::2], expected[::2], equal_nan=True)
     assert not [e for e in seen if isinstance(e, events.CompileFinished)]
+
+
+@pytest.mark.parametrize("name, dtype", CASES)
+def test_out_of_range_though_nobody_needs_the_result(name: str, dtype: torch.dtype) -> None:
+    operator = {**OPERATORS, **FLOATS}[name]
+
+    def function(x: torch.Tensor, v: Any) -> torch.Tensor:
+        operator(x.clone(), v)
+        return x + 1
+
+    x = torch.tensor([1, 2, 3]).to(dtype)
+    compiled = {kind: pliant.compile(function, dynamic=True) for kind in (int, float)}
+    for value in VALUES[dtype]:
+        outcome(compiled[type(value)], x, type(value)(2))
+        actual, expected = outcome(compiled[type(value)], x, value), outcome(function, x, value)
+        assert actual[1] == expected[1], value
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("value", [70_000, 1e39, 2**40])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_exponents_are_converted_to_half_types(dtype: Any, value: Any, dynamic: bool) -> None:
+    x = torch.tensor([0, 1, 2]).to(dtype)
+    function = lambda x, v: x**v
+    compiled = pliant.compile(function, dynamic=dynamic, backend="llvm")
+    actual, expected = outcome(compiled, x, value), outcome(function, x, value)
+    assert actual[1] == expected[1]
+    torch.testing.assert_close(actual[0], expected[0])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.uint8])
+@pytest.mark.parametrize("name", ["sub", "rsub", "add"])
+def test_factors_of_what_is_subtracted(name: str, dtype: torch.dtype, dynamic: bool) -> None:
+    """Eager PyTorch adds times minus the factor, which has to be in range as well."""
+    x, info = torch.tensor([1, 2, 3]).to(dtype), torch.iinfo(dtype)
+    function = lambda x, v: getattr(torch, name)(x, x * 2, alpha=v)
+    compiled = pliant.compile(function, dynamic=dynamic, backend="llvm")
+    for value in (2, info.min, info.max, -info.max):
+        actual, expected = outcome(compiled, x, value), outcome(function, x, value)
+        assert actual[1] == expected[1], value
+        torch.testing.assert_close(actual[0], expected[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])

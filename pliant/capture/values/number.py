@@ -8,7 +8,10 @@ about symbols costs generality, never correctness.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from pliant.capture.value import Value
 from pliant.capture.values.containers import Sequence
@@ -72,7 +75,7 @@ TAKE_ANY_NUMBER = frozenset(
         "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "clamp", "clamp_",
         "clamp_min", "clamp_max", "clip", "full_like", "fill", "fill_", "masked_fill",
         "masked_fill_", "where", "lerp", "lerp_", "addcmul", "addcmul_", "addcdiv",
-        "addcdiv_", "addmm", "baddbmm", "leaky_relu", "elu", "softplus", "threshold",
+        "addcdiv_", "addmm", "baddbmm", "leaky_relu", "elu", "softplus", "threshold", "_threshold",
         "float_power", "copysign", "xlogy", "hardtanh", "celu", "softshrink", "hardshrink",
         "nan_to_num", "bitwise_and", "bitwise_or", "bitwise_xor", "and_", "or_", "xor",
         "tensor", "as_tensor", "scalar_tensor",
@@ -82,3 +85,19 @@ TAKE_ANY_NUMBER = frozenset(
 
 def takes_any_number(operation: str) -> bool:
     return operation.rpartition(".")[2] in TAKE_ANY_NUMBER
+
+
+# They convert a number, too, though others of their numbers are sizes.
+_FILLED_WITH_NUMBER = frozenset(("full", "new_full"))
+_NEVER_REFUSING = frozenset((torch.bool, torch.float64, torch.complex64, torch.complex128))
+
+
+def may_refuse_number(operation: str, values: Iterable[Value], result: Any) -> bool:
+    """Whether eager PyTorch may refuse a symbolic number among the arguments in another call: it is
+    out of the range of the result's dtype, or integers are divided by it. (The fakes have a result
+    all the same.)"""
+    if not isinstance(result, torch.Tensor) or result.dtype in _NEVER_REFUSING:
+        return False
+    if not takes_any_number(operation) and operation.rpartition(".")[2] not in _FILLED_WITH_NUMBER:
+        return False
+    return any(isinstance(value, Number) for value in values)
