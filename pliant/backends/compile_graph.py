@@ -53,7 +53,7 @@ from pliant.loop.scheduled import Scheduled, WrittenTooEarly, plan_schedule
 from pliant.ops.lowering import NotLowered
 from pliant.runtime.graphs import function_of, run
 from pliant.sym.expr import Expr
-from pliant.sym.floats import float_bits
+from pliant.sym.floats import held_as
 from pliant.sym.frozen import FrozenEnv, Shapes
 from pliant.targets.cpu.target import CPU
 from pliant.targets.target import Hint, Target
@@ -351,7 +351,7 @@ def _schedule(lowered: Lowered, donated: Collection[int], hint: Hint) -> Schedul
     returned = [item for item in lowered.outputs if isinstance(item, tuple)]
     # The caller owns what is returned: its memory is not reused.
     returned_memory = {memory.of for _, memory in returned}
-    numbers = {float_bits(symbol): number for number, symbol in lowered.numbers.items()}
+    numbers = {held_as(symbol): number for number, symbol in lowered.numbers.items()}
     constants = [definition for definition, _ in lowered.constants]
     donated_inputs = [memory for at in donated if (memory := lowered.inputs[at]) is not None]
     return plan_schedule(

@@ -166,7 +166,7 @@ def choose_number(
 
 _SPECIALIZED: Final[dict[type, str]] = {int: "specialize_int", float: "specialize_float"}
 _LIMITS: Final[dict[type, tuple[float, float]]] = {  # when the code runs, an int has 64 bits
-    int: (-(2**63), 2**63 - 1),
+    int: (1 - 2**63, 2**63 - 1),  # the smallest one says that there is no number
     float: (-sys.float_info.max, sys.float_info.max),
 }
 

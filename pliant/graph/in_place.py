@@ -33,7 +33,6 @@ from pliant.loop.types import BY_DTYPE, Type
 from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
 from pliant.ops.lowering import Lowering
 from pliant.sym.expr import ZERO, Expr
-from pliant.sym.floats import FloatExpr
 
 FEW: Final = 2
 """How many writes to parts of a tensor that isn't in memory become selects. Each one adds a
@@ -54,7 +53,7 @@ class Lowered:
     called: Counter[str] = field(default_factory=Counter)  # with why
     made_for: dict[Definition, Node | None] = field(default_factory=dict)
     indexed_tensors: dict[Tensor, IndexedTensor] = field(default_factory=dict)
-    numbers: dict[FloatExpr, FloatExpr] = field(default_factory=dict)  # with their symbols
+    numbers: dict[Any, Any] = field(default_factory=dict)  # with their symbols
 
     def computed_by(self, definitions: Iterable[Definition]) -> set[Node]:
         """The operators that these definitions compute: those that they were made for, and those

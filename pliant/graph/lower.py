@@ -24,6 +24,7 @@ import torch
 from pliant.base.operators import record_of
 from pliant.base.values import replace
 from pliant.graph.extern import ExternOperator, TensorArgument
+from pliant.graph.given_numbers import GivenNumbers
 from pliant.graph.in_place import InPlace, Lowered, laid_out_so
 from pliant.graph.ir import (
     Functional,
@@ -47,7 +48,7 @@ from pliant.ops.indexed_tensor import IndexedTensor, in_memory
 from pliant.ops.lowering import Lowering, Meta, NotLowered, computable
 from pliant.ops.views import view_of
 from pliant.sym.cond import Cond
-from pliant.sym.floats import FloatExpr, float_symbol
+from pliant.sym.floats import FloatExpr
 from pliant.sym.frozen import FrozenEnv
 
 RECOMPUTE_LIMIT: Final = 3
@@ -108,6 +109,7 @@ class _Lowerer(InPlace):
             default_dtype=torch.get_default_dtype(),
         )
         super().__init__(function, alive(function), low, late)
+        self.numbers = GivenNumbers(self.done.numbers)
         self.refused = refused
         self.wanted = wanted  # values that have to be in memory, with eager's layout
         self.missed: set[Tensor] = set()  # others that turned out to need that, in this attempt
@@ -272,8 +274,10 @@ class _Lowerer(InPlace):
         # Lets a scatter work where its first argument is, instead of in a copy of that.
         low.target = self._target(node)
         mark = len(low.definitions)
+        args = list(map(self._indexed, node.args))
         kwargs = {name: self._indexed(value) for name, value in node.kwargs.items()}
-        result = rule(low, *map(self._indexed, node.args), **kwargs)
+        self.numbers.give(node.func, args, kwargs)
+        result = rule(low, *args, **kwargs)
         results = result if isinstance(result, (list, tuple)) else [result]
         tensors_out = [_as_foreseen(*pair, node) for pair in zip(results, low.results, strict=True)]
         memory = tensors_out[0].memory
@@ -287,16 +291,10 @@ class _Lowerer(InPlace):
         if isinstance(value, Scalar):
             return value.number
         if isinstance(value, FloatExpr) and not computable(value):
-            return self._number(value)
+            return self.numbers.symbol_of(value)
         if isinstance(value, (list, tuple)):
             return type(value)(map(self._indexed, value))
         return value
-
-    def _number(self, value: FloatExpr) -> FloatExpr:
-        """The symbol of a number that kernels are given, because they don't compute it."""
-        if value not in self.done.numbers:
-            self.done.numbers[value] = float_symbol(f"pliant_{len(self.done.numbers)}")
-        return self.done.numbers[value]
 
     def _realized_if_needed(self, tensor: Tensor, indexed: IndexedTensor) -> IndexedTensor:
         """The value as it is, or realized if `_must_realize` says so."""
@@ -360,7 +358,7 @@ class _Lowerer(InPlace):
             # In memory, any view is other strides and another offset, whatever operator made it.
             same_dtype = source.dtype is result.dtype
             if same_dtype:
-                offset = memory.offset + result.offset - source.offset
+                offset = self.numbers.as_place(memory.offset + result.offset - source.offset)
                 view = in_memory(memory.of, result.sizes, result.strides, offset)
                 if result.dtype not in BY_DTYPE:
                     view = IndexedTensor(view.sizes, view.type, _unreadable, 0, 1, view.memory)
@@ -375,8 +373,9 @@ class _Lowerer(InPlace):
         try:
             if result.dtype is not source.dtype:
                 raise NotLowered("a view as another dtype")
-            args = tuple(node.args[1:])
-            view = view_of(node.name, indexed, result.sizes, *args, **node.kwargs)
+            args = tuple(map(self.numbers.as_place, node.args[1:]))
+            kwargs = {name: self.numbers.as_place(value) for name, value in node.kwargs.items()}
+            view = view_of(node.name, indexed, result.sizes, *args, **kwargs)
             self._set(result, view, (source,))
             if source in self.raising and result in self.read_whole:
                 self.raising[result] = None

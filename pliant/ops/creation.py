@@ -32,6 +32,7 @@ from pliant.ops.places import compared, fitting, index_tensor, reading, usual
 from pliant.sym.cond import and_, le
 from pliant.sym.expr import Expr, as_expr
 from pliant.sym.floats import FloatExpr
+from pliant.sym.program import LARGEST
 
 # --------------------------------------------------------------------------------------------------
 # Fills
@@ -139,10 +140,11 @@ def _integral(x: Number) -> Expr:
     """A number without fraction."""
     if isinstance(x, FloatExpr) and x.value is not None:
         x = x.value
-    if isinstance(x, int | Expr):
-        return as_expr(x)
     if isinstance(x, float) and x.is_integer():
-        return as_expr(int(x))
+        x = int(x)
+    # A kernel can't add indices to larger numbers.
+    if isinstance(x, Expr) or (isinstance(x, int) and abs(x) <= LARGEST):
+        return as_expr(x)
     raise NotLowered(f"a range with {x}")
 
 

@@ -36,6 +36,7 @@ from pliant.sym.cond import TRUE, Cond, and_, eq, ge, not_
 from pliant.sym.decide import decide
 from pliant.sym.expr import Expr, evaluate
 from pliant.sym.facts import Contradiction, Facts
+from pliant.sym.program import compile_program, run
 from pliant.sym.records import (
     Assumption,
     Policy,
@@ -357,10 +358,23 @@ class ShapeEnv(SymbolTable):
         for guard in reversed(self.recorded):
             condition = _unknown_part(facts, guard.condition)
             if condition is not TRUE:
+                condition = self._computable(condition)
                 guards.append(replace(guard, condition=condition))
                 facts.learn(condition)
         guards.reverse()
         return sorted(guards, key=lambda guard: len(guard.condition.symbols))
+
+    def _computable(self, cond: Cond) -> Cond:
+        """The condition of a guard; one that takes numbers beyond 64 bits to compute would fail for
+        the present inputs, too, and becomes that they are as they are."""
+        try:
+            program = compile_program(cond)
+        except NotImplementedError:  # floats, which are Python's, or a number beyond 64 bits
+            return cond
+        known = [int(self.seen[s]) for s in program.symbols if s in self.seen]
+        if len(known) < len(program.symbols) or run(program, known) is not None:
+            return cond
+        return and_(*map(eq, program.symbols, known))
 
 
 def _unknown_part(facts: Facts, cond: Cond) -> Cond:

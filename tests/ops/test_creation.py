@@ -7,6 +7,7 @@ import pliant
 from pliant.ops.lowering import NotLowered
 from tests.ops.harness import Fault, run_op
 from tests.ops.moving import DTYPES, same, some
+from tests.support.against_eager import check
 
 aten = torch.ops.aten
 cpu = torch.device("cpu")
@@ -44,6 +45,14 @@ def test_arange(dtype, bounds):
     same(aten.arange.start_step, *bounds, dtype=dtype)
     same(aten.arange.start, 0, bounds[1], dtype=dtype)
     same(aten.arange.default, bounds[1], dtype=dtype)
+
+
+@pytest.mark.parametrize("start", [-(2**63), -(2**62), 2**62, 1e18, 1e30, -1e30])
+def test_ranges_of_numbers_that_hardly_fit(start):
+    def function(x):
+        return x + torch.arange(start, start + 3)
+
+    check(function, torch.ones(()), backend="llvm")
 
 
 def test_arange_of_floats():
