@@ -555,6 +555,13 @@ def test_strides_behind_a_mask_among_the_arguments() -> None:
     assert reason(program("return a[a].unfold(0, 1, 2)", calls=calls), finding) is None
 
 
+def test_strides_where_a_tensor_says_how_often_to_repeat() -> None:
+    finding = asdict(Finding("stride of an empty tensor", "", 0))
+    repeats = program("return torch.atleast_2d(a.repeat_interleave(torch.arange(len(a)).abs()))")
+    assert reason(repeats, finding) is not None
+    assert reason(program("return a.repeat_interleave(2, 0)"), finding) is None
+
+
 def test_strides_where_a_tensor_is_a_size() -> None:
     finding = {"kind": "stride of a dimension of size 1", "text": "", "place": ""}
     calls = [[Argument("a", (1,), dtype="int64")]]

@@ -17,6 +17,7 @@ def _stride_with_size_from_data(program: Program, finding: dict[str, Any]) -> bo
     small = ("stride of a dimension of size 1", "stride of an empty tensor")
     source = program.source()
     from_data = any(name in source for name in SIZES_FROM_DATA) or _indexes_by_mask(program)
+    from_data = from_data or REPEATS_BY_TENSOR.search(source) is not None
     return finding["kind"] in small and (from_data or _is_sized_by_tensor(program))
 
 
@@ -38,6 +39,9 @@ def _is_sized_by_tensor(program: Program) -> bool:
 TAKES_SIZES = re.compile(
     r"\b(?:expand|view|reshape|repeat|tile|narrow|unflatten|new_\w+)\(([^()]*)\)"
 )
+
+# Not by a number, nor by a dimension.
+REPEATS_BY_TENSOR = re.compile(r"repeat_interleave\([^()\d]\w*[.(]")
 
 SIZES_FROM_DATA = (
     "nonzero",
