@@ -22,7 +22,7 @@ from torch import fx
 from pliant.base.values import dataclass
 from pliant.base.writes import FINAL, MODES_KEPT, PARTLY, RAISES, WHOLLY, WRITES
 from pliant.bytecode.tables import OPCODES, Role, opcodes_with
-from pliant.capture.torch_state import WRITERS
+from pliant.capture.torch_state import NESTING, WRITERS
 from pliant.capture.value import NULL, Break, Lazy, Value
 from pliant.capture.values.functions import BoundMethod
 from pliant.capture.values.graph_objects import GraphObject
@@ -176,7 +176,7 @@ class GraphEffects:
 def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> None:
     """Note what the operation of `node` leaves behind, and keep it where its failure matters."""
     graph_effects = trace.graph_effects
-    if node.target in WRITERS:
+    if node.target in WRITERS and node.target not in NESTING:  # which is counted when it ran
         graph_effects.mode_changes.append(node)
     elif graph_effects.mode_changes:
         every = len(graph_effects.mode_changes)

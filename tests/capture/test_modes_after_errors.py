@@ -100,6 +100,7 @@ def modes() -> tuple[Any, ...]:
         torch.is_grad_enabled(),
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
+        (torch.autocast_increment_nesting(), torch.autocast_decrement_nesting()),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
     )

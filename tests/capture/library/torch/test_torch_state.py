@@ -399,8 +399,30 @@ def flags_of_libraries(x):
     return y, inside, torch.backends.cudnn.enabled
 
 
+BACKENDS = torch.backends.flags_frozen.__globals__
+SETTABLE = "__allow_nonbracketed_mutation_flag"
+
+
+@pytest.fixture
+def settable(monkeypatch):
+    """PyTorch's database of operators, once imported, forbids to set attributes of its backends."""
+    monkeypatch.setitem(BACKENDS, SETTABLE, True)
+
+
+def test_settings_that_are_forbidden(monkeypatch):
+    monkeypatch.setitem(BACKENDS, SETTABLE, False)
+
+    def program(x):
+        torch.backends.cudnn.enabled = False
+        return x + 1
+
+    with pytest.raises(RuntimeError, match="not allowed to set"):
+        pliant.compile(program, fullgraph=True)(X)
+    assert torch.backends.cudnn.enabled
+
+
 @pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="no such setting")
-def test_precision_by_library_and_operator():
+def test_precision_by_library_and_operator(settable):
     def program(x):
         before = torch.backends.fp32_precision
         torch.backends.fp32_precision = "ieee"
@@ -448,7 +470,7 @@ def test_a_message_about_hooks_is_guarded():
             torch._C._autograd._saved_tensors_hooks_enable()
 
 
-def test_settings_written_as_attributes_of_modules():
+def test_settings_written_as_attributes_of_modules(settable):
     def program(x):
         before = torch.backends.cudnn.enabled
         torch.backends.cudnn.enabled = not before
@@ -467,7 +489,7 @@ def test_settings_written_as_attributes_of_modules():
             torch.backends.cudnn.enabled = True
 
 
-def test_settings_read_as_attributes_of_modules():
+def test_settings_read_as_attributes_of_modules(settable):
     compiled = pliant.compile(lambda x: (x, torch.backends.cudnn.benchmark), fullgraph=True)
     for benchmark in (False, True, False):
         torch.backends.cudnn.benchmark = benchmark
