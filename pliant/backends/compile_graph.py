@@ -35,6 +35,7 @@ from pliant.graph.ir import Functional, FunctionalBuilder, Node, object_inputs
 from pliant.graph.known_masks import replace_known_masks
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import materialize_masks
+from pliant.graph.one_hot import sum_one_hot
 from pliant.graph.output_views import OutputViews
 from pliant.graph.split_reductions import split_reductions
 from pliant.launch.batches import plan_batches
@@ -76,6 +77,7 @@ def simplify(functional: FunctionalBuilder, target: Target, hint: Hint) -> None:
     replace_known_masks(functional)  # which say no more than that attention is causal
     materialize_masks(functional)  # what every layer of attention would make of its mask
     eliminate_common_subexpressions(functional)
+    sum_one_hot(functional)  # in gradients of losses, which would take a pass over all classes
     if target.place.type != "cpu":
         split_reductions(functional, hint)  # which have too few results to keep a GPU busy
 

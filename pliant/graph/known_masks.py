@@ -143,7 +143,7 @@ class KnownElements:
         element = self.elements.get(mask) if mask.dtype is torch.bool else self.hiding.get(mask)
         if element is None or len(mask.sizes) < 2:
             return None
-        places = _variables(mask.sizes)
+        places = index_variables(mask.sizes)
         condition = element(places)
         extents = {
             place: size for place, size in zip(places, mask.sizes, strict=True) if size is not ONE
@@ -156,7 +156,7 @@ class KnownElements:
         return "causal" if open_parts == [le(key, query)] else None
 
 
-def _variables(sizes: Sequence[Expr]) -> Index:
+def index_variables(sizes: Sequence[Expr]) -> Index:
     """An index of variables, one for each dimension; 0 for a dimension of size 1."""
     return tuple([ZERO if size is ONE else symbol(f"at{d}") for d, size in enumerate(sizes)])
 
@@ -259,7 +259,7 @@ def _combined(
                 raise NotLowered("bools as numbers")
             return combine(a, b)
 
-        element(_variables(node.results[0].sizes))  # whether it is of that kind
+        element(index_variables(node.results[0].sizes))  # whether it is of that kind
         return element
 
     return rule
@@ -289,7 +289,7 @@ def _joined(elements: KnownElements, node: Node) -> Element | None:
     def earlier(index: Index) -> Any:
         return more((*index[:dim], index[dim] - 1, *index[dim + 1 :]))
 
-    place = _variables(node.results[0].sizes)
+    place = index_variables(node.results[0].sizes)
     start = (*place[:dim], ZERO, *place[dim + 1 :])
     return earlier if first_element(start) is earlier(start) else None
 
@@ -299,7 +299,7 @@ def _sums(elements: KnownElements, node: Node) -> Element | None:
     element = elements.of(node.args[0])
     if element is None or not _is_number(node.results[0]):
         return None
-    zeros = element(_variables(node.args[0].sizes)) in (ZERO, FALSE)
+    zeros = element(index_variables(node.args[0].sizes)) in (ZERO, FALSE)
     return (lambda index: ZERO) if zeros else None
 
 
@@ -310,7 +310,7 @@ def _looked_up(elements: KnownElements, node: Node) -> Element | None:
     element = elements.of(source)
     if element is None or len(places) != len(source.sizes):
         return None
-    variables = _variables(source.sizes)
+    variables = index_variables(source.sizes)
     constant = element(variables)
     if not constant.symbols.isdisjoint(variables):
         return None
@@ -326,7 +326,7 @@ def _within(elements: KnownElements, places: Tensor, size: Expr) -> bool:
     element = elements.of(places)
     if element is None or not _is_number(places):
         return False
-    variables = _variables(places.sizes)
+    variables = index_variables(places.sizes)
     extents = {v: n for v, n in zip(variables, places.sizes, strict=True) if n is not ONE}
     place = element(variables)
     return _always(ge(place, 0), extents) and _always(lt(place, size), extents)

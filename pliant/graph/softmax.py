@@ -9,13 +9,13 @@ twice as large as what it was computed from; in parts, the partition saves those
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 
-from pliant.graph.ir import FunctionalBuilder, Node, Tensor
-from pliant.loop.define import contiguous
-from pliant.sym.expr import ONE, ZERO
+from pliant.graph.ir import FunctionalBuilder, Node
+from pliant.graph.rewrite import Replacement
+from pliant.sym.expr import ONE
 
 aten = torch.ops.aten
 
@@ -41,26 +41,14 @@ def _is_long(node: Node) -> bool:
 
 
 def _parts(node: Node) -> list[Node]:
-    x, dim = node.args[:2]
-    parts: list[Node] = []
-
-    def call(func: Any, *args: Any, by_rows: bool = False, result: Tensor | None = None) -> Tensor:
-        sizes = list(x.sizes)
-        if by_rows:
-            sizes[dim] = ONE
-        if result is None:
-            layout = contiguous(tuple(sizes))
-            result = Tensor(tuple(sizes), layout, ZERO, x.dtype, device=x.device)
-        result.node = Node(str(func), func, args, {}, (result,), recompute=node.recompute)
-        result.node.stack = node.stack
-        parts.append(result.node)
-        return result
-
+    (result,), (x, dim) = node.results, node.args[:2]
+    rows = [ONE if d == dim % len(x.sizes) else size for d, size in enumerate(x.sizes)]
+    parts, dtype = Replacement(node), x.dtype
     # log_softmax(x) = (x - m) - log(sum(exp(x - m))), step by step.
-    largest = call(aten.amax.default, x, [dim], True, by_rows=True)
-    shifted = call(aten.sub.Tensor, x, largest)
-    powers = call(aten.exp.default, shifted)
-    total = call(aten.sum.dim_IntList, powers, [dim], True, by_rows=True)
-    logarithm = call(aten.log.default, total, by_rows=True)
-    call(aten.sub.Tensor, shifted, logarithm, result=node.results[0])
-    return parts
+    largest = parts.call(aten.amax.default, rows, dtype, x, [dim], True)
+    shifted = parts.call(aten.sub.Tensor, x.sizes, dtype, x, largest)
+    powers = parts.call(aten.exp.default, x.sizes, dtype, shifted)
+    total = parts.call(aten.sum.dim_IntList, rows, dtype, powers, [dim], True)
+    logarithm = parts.call(aten.log.default, rows, dtype, total)
+    parts.call(aten.sub.Tensor, result.sizes, dtype, shifted, logarithm)
+    return parts.end()
