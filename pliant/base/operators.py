@@ -70,6 +70,7 @@ class Record:
     statistics_free: int = 0  # how many results, the first, don't depend on running statistics
     fresh: bool = False  # the one result fills memory of its own
     reads_whole: bool = False  # reads each element of the first argument
+    reads_layout: bool = False  # reads no elements of its tensors: only sizes, strides and dtype
     undeclared_view: bool = False  # a view, though its schema does not say so
     rearranges: bool = False  # a view that has each element of what it is a view of
     injective: bool = False  # a view that has each element at most once

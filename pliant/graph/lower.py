@@ -119,6 +119,9 @@ class _Lowerer(InPlace):
         self.kept = frozenset(returned)
         # Backwards, so that views of views are counted when their base is reached.
         self.readers = Counter(self.uses)  # those that read it through views of it, too
+        for node in self.nodes:
+            if record_of(node.name).reads_layout:
+                self.readers.subtract(tensors_in((node.args, node.kwargs)))
         for node in reversed(self.nodes):
             # A view is an expression, so each reader of it reads what it is a view of; it was
             # counted once.

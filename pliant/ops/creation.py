@@ -301,6 +301,10 @@ register(
     shape=shapes.like,
 )
 
+_LIKE: Final = """
+empty_like zeros_like ones_like full_like new_empty new_empty_strided new_zeros new_ones new_full
+"""
+register(*[f"{name}.default" for name in aten_names(_LIKE)], reads_layout=True)
 
 _SAFE: Final = """
 arange eye full full_like ones ones_like zeros zeros_like new_full new_ones new_zeros

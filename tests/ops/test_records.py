@@ -8,6 +8,7 @@ draws random numbers, and whether it raises for data that is out of the ordinary
 
 import functools
 import itertools
+import math
 import warnings
 
 import pytest
@@ -68,6 +69,18 @@ def test_rules_of_views_are_for_views(field):
         func = overload(name)
         is_view = returns_alias(func) and not writes(func)
         assert is_view or RECORDS[name].undeclared_view or name in COMPOSED_VIEWS, name
+
+
+@pytest.mark.parametrize("name", having("reads_layout"))
+def test_what_reads_layouts_reads_no_elements(name):
+    func = overload(name)
+    given = {"size": [2, 3], "stride": [3, 1], "fill_value": 7}
+    args = [given[a.name] for a in func._schema.arguments[1:] if a.name in given]
+    numbers = [torch.full((4, 3), number) for number in (1.0, math.nan)]
+    same = [func(t, *args) for t in numbers]
+    if "empty" not in name:
+        assert torch.equal(*same)
+    assert [t.stride() for t in same] == [same[0].stride()] * 2
 
 
 def test_undeclared_views_are_not_declared():
