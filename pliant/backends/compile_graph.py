@@ -28,6 +28,7 @@ from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.base.position import lines_of
 from pliant.base.values import dataclass, replace
+from pliant.graph.aligned_matmul import align_products
 from pliant.graph.body_code import FlatBody, bodies_in
 from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.functionalize import NotFunctionalized, functionalize
@@ -80,6 +81,7 @@ def simplify(functional: FunctionalBuilder, target: Target, hint: Hint) -> None:
     sum_one_hot(functional)  # in gradients of losses, which would take a pass over all classes
     if target.place.type != "cpu":
         split_reductions(functional, hint)  # which have too few results to keep a GPU busy
+        align_products(functional, hint)  # for which libraries have no fast kernels otherwise
 
 
 def or_not_generated(name: str, options: Options, generate: Callable[[], T]) -> T | None:

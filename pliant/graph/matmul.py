@@ -16,6 +16,7 @@ import torch
 
 from pliant.base.operators import record_of
 from pliant.base.values import dataclass
+from pliant.graph.aligned_matmul import HALVES
 from pliant.graph.extern import ExternOperator, TensorArgument
 from pliant.graph.ir import Node, Tensor
 from pliant.loop.define import Definition, Index, LoopBody, contiguous
@@ -24,26 +25,16 @@ from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import BY_DTYPE
 from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
 from pliant.ops.lowering import Lowering
-from pliant.ops.places import all_of, compared, read_where, reading, spread_index, zero
+from pliant.ops.places import spread_index
 from pliant.ops.views import view_of
-from pliant.sym.expr import ONE, ZERO, Expr, floordiv, product_of
+from pliant.sym.expr import ONE, ZERO, Expr
 
 if TYPE_CHECKING:
     from pliant.ops.matmul import Factors
 
 aten = torch.ops.aten
 
-HALVES: Final = (torch.bfloat16, torch.float16)
 TYPES: Final = (torch.float32, torch.float64, *HALVES)
-
-ALIGNMENT: Final = 8
-"""Halves in 16 bytes: libraries for GPUs have their fast kernels for rows of multiples of that."""
-FILLED_TO: Final = 16
-"""Triton's kernels, which read the product, load 16 bytes at a time if rows are multiples of that
-many elements."""
-LARGE: Final = 1 << 32
-"""Multiplications that take longer than to copy the operands."""
-_TRANSPOSES: Final = frozenset(("aten.t.default", "aten.transpose.int", "aten.permute.default"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +66,6 @@ class MatmulLowering:
         self.needed = needed
         self.take = take
         self._copies: dict[tuple[Tensor, bool], TensorArgument] = {}
-        self._filled: dict[tuple[Tensor, tuple[Expr, ...]], TensorArgument] = {}
 
     def find(self, node: Node) -> Matmul | None:
         """The product that a node computes; None if it computes none, or not in a form that this
@@ -102,9 +92,6 @@ class MatmulLowering:
     def _of_rows(self, node: Node, factors: Factors, result: Tensor) -> Matmul | None:
         """A product of all rows of the first tensor with a matrix: `(..., m, k) @ (k, n)` is one
         `mm`, in which all leading dimensions are rows."""
-        aligned = self._of_aligned(node, factors, result)
-        if aligned is not None:
-            return aligned
         added = factors.added
         apart = added is not None and self._adds_later(added)
         # All rows are one dimension here, over which `addmm` can't spread what has several.
@@ -146,11 +133,10 @@ class MatmulLowering:
         args: tuple[TensorArgument, ...],
         sizes: tuple[Expr, ...],
         result: Tensor,
-        aligned: bool = False,
     ) -> Matmul:
         # The program sees a tensor that is returned, with sizes of its own; any other can have
         # those of the call, as the same memory.
-        own = result.sizes if result in self.returned and not aligned else sizes
+        own = result.sizes if result in self.returned else sizes
         type = BY_DTYPE[result.dtype]
         name, device = f"p{len(self.indexed_tensors)}", result.device.type
         memory = Definition(name, own, contiguous(own), type, device=device)
@@ -160,82 +146,6 @@ class MatmulLowering:
         operator = ExternOperator(called, args, {"out": out})
         call = ExternCall(reads, (memory,), operator, raises=False, fresh=True)
         return Matmul(call, memory, in_memory(memory, result.sizes, result.strides))
-
-    # ---- alignment
-
-    def _of_aligned(self, node: Node, factors: Factors, result: Tensor) -> Matmul | None:
-        """The product of copies that are padded with zeros, if a library for GPUs is much faster
-        with aligned rows. The zeros of `k` add nothing, and those of `n` are columns that the view
-        of the result leaves out."""
-        first, second = factors.first, factors.second
-        if factors.added is not None or not self._gains_by_alignment(first, second, result):
-            return None
-        rows = self._aligned(first, node, is_left=True)
-        matrix = self._aligned(second, node, is_left=False)
-        if rows is None or matrix is None:
-            return None
-        matrix = _turned(matrix) if factors.turned else matrix
-        sizes = (rows.sizes[0], matrix.sizes[1])
-        product = self._called(node, aten.mm.out, (rows, matrix), sizes, result, aligned=True)
-        width, lead = sizes[1], contiguous(result.sizes[:-1])
-        strides = (*[stride * width for stride in lead], ONE)
-        indexed = in_memory(product.memory, result.sizes, strides)
-        return Matmul(product.call, product.memory, indexed)
-
-    def _gains_by_alignment(self, first: Tensor, second: Tensor, result: Tensor) -> bool:
-        """Whether it is a large product of halves some of whose rows aren't aligned: there the gain
-        is larger than the cost of the copies."""
-        if self.low.device == "cpu" or result.dtype not in HALVES:
-            return False
-        hint = self.low.hint
-        count = hint(product_of(result.sizes)) * hint(first.sizes[-1])
-        widths = (result.sizes[-1], first.sizes[-1], _row_of(first), _row_of(second))
-        return count >= LARGE and any(hint(width) % ALIGNMENT for width in widths)
-
-    def _aligned(self, tensor: Tensor, node: Node, is_left: bool) -> TensorArgument | None:
-        """An operand padded to rows of a multiple of `ALIGNMENT`, and to such columns unless these
-        are rows of the result. None if it is not stored as a matrix."""
-        turned = tensor.strides[-1] is not ONE
-        stored = tensor
-        if turned:
-            view = tensor.node
-            if view is None or view.name not in _TRANSPOSES or len(tensor.sizes) != 2:
-                return None
-            stored = view.args[0]
-        rows = merged(stored.sizes[:-1], contiguous(stored.sizes[:-1]))
-        assert rows is not None
-        filled = not (is_left and not turned) and len(stored.sizes) == 2
-        place = self._filled_up(stored, filled, node)
-        count = place.sizes[0] if len(stored.sizes) == 2 else rows[0]
-        width = place.sizes[-1]
-        operand = _seen(place, (count, width), (width, ONE))
-        if turned:
-            operand = _turned(operand)
-        if is_left:  # rows of the result
-            operand = _seen(
-                operand,
-                (rows[0] if not turned else tensor.sizes[0], operand.sizes[1]),
-                operand.memory.strides,
-            )
-        return operand
-
-    def _filled_up(self, stored: Tensor, rows_too: bool, node: Node) -> TensorArgument:
-        """A copy of a tensor with rows (and columns, if `rows_too`) padded with zeros to aligned
-        sizes; the tensor itself if nothing has to be padded."""
-        sizes = [*stored.sizes[:-1], aligned(stored.sizes[-1])]
-        if rows_too:
-            sizes[0] = aligned(sizes[0])
-        if tuple(sizes) == stored.sizes and stored.strides == contiguous(stored.sizes):
-            return self.needed(stored)
-        # An operand of several products is filled up once.
-        key = (stored, tuple(sizes))
-        if key not in self._filled:
-            indexed = _with_zeros(self.low, self.indexed_tensors[stored], tuple(sizes))
-            memory = self.low.realize(indexed, contiguous(sizes)).memory
-            self.take(node)
-            assert memory is not None
-            self._filled[key] = TensorArgument(memory, tuple(sizes), stored.dtype)
-        return self._filled[key]
 
     # ---- operands
 
@@ -283,31 +193,6 @@ class MatmulLowering:
             place = TensorArgument(memory, indexed.sizes, tensor.dtype)
             self._copies[tensor, turned] = _turned(place) if turned else place
         return self._copies[tensor, turned]
-
-
-def aligned(size: Expr) -> Expr:
-    """The size itself if it is a multiple of `ALIGNMENT`, else the next multiple of `FILLED_TO`."""
-    if size.value is not None and size.value % ALIGNMENT == 0:
-        return size
-    return floordiv(size + (FILLED_TO - 1), FILLED_TO) * FILLED_TO
-
-
-def _row_of(tensor: Tensor) -> Expr:
-    """The leading dimension of a matrix: the stride of rows, or of columns if it is stored by
-    columns."""
-    down, along = tensor.strides[-2:]
-    return down if along is ONE else along
-
-
-def _with_zeros(low: Lowering, x: IndexedTensor, sizes: tuple[Expr, ...]) -> IndexedTensor:
-    """The tensor padded with zeros at the ends, to these sizes."""
-
-    def at(b: LoopBody, index: Index) -> LoopValue:
-        ends = zip(index, x.sizes, sizes)
-        conditions = [compared(b, Op.LT, i, end) for i, end, new in ends if new is not end]
-        return read_where(b, x, index, all_of(b, conditions), lambda: zero(b, x.type))
-
-    return reading(low, sizes, x.type, at, x)
 
 
 def merged(sizes: Sequence[Expr], strides: Sequence[Expr]) -> tuple[Expr, Expr] | None:

@@ -13,6 +13,7 @@ import torch
 
 from pliant.base.devices import META
 from pliant.base.operators import aten_names, register
+from pliant.base.values import replace
 from pliant.fake import meta, shapes
 from pliant.fake.images import has_pixels, image, plain_image
 from pliant.fake.layout import (
@@ -202,7 +203,10 @@ def constant_pad(
         inside = all_of(b, conditions)
         return read_where(b, x, tuple(index), inside, lambda: number(b, value, t))
 
-    return reading(low, low.result.sizes, t, at, x)
+    padded = reading(low, low.result.sizes, t, at, x)
+    # What is only cut off costs nothing to compute again.
+    cuts = all(low.known(le(pad, 0)) for sizes in sides for pad in sizes)
+    return replace(padded, cost=x.cost) if cuts else padded
 
 
 Edge = Callable[[Expr, Expr], Expr]

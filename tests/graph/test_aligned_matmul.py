@@ -1,13 +1,16 @@
 """Products of matrices whose rows are filled up to multiples of 16 bytes, as GPUs like it. Here the
 CPU computes them."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import pliant
+from pliant.backends import compile_graph, training
 from pliant.base import events
-from pliant.graph.matmul import HALVES, MatmulLowering
+from pliant.graph import aligned_matmul
 
 X = torch.randn(2, 5, 13).bfloat16()
 W, V = torch.randn(11, 13).bfloat16(), torch.randn(13, 11).bfloat16()
@@ -18,6 +21,7 @@ PROGRAMS = {
     "written to": lambda x: F.linear(x, W).mul_(2).add_(1),
     "returned and read": lambda x: (y := F.linear(x, W), y.exp()),
     "a view": lambda x: F.linear(x, W)[:, 1:, ::2],
+    "with a bias": lambda x: F.linear(x, W, V[0]),
     "mm": lambda x: x[0] @ V,
     "transposed": lambda x: x[0].t() @ x[1],
     "of one operand": lambda x: (x[0] @ V, x[0].t() @ x[0]),
@@ -29,31 +33,44 @@ UNTOUCHED = ("strided", "as it should be")
 
 
 @pytest.fixture
-def aligned(monkeypatch):
-    """All products of halves are filled up; the sizes of those that are called."""
-    seen = []
-    called = MatmulLowering._called
+def padded(monkeypatch):
+    """As on a GPU, products of any size; the sizes of those that are padded."""
+    seen, product = [], aligned_matmul._Padding.product
 
-    def note(self, node, func, args, sizes, result, aligned=False):
-        seen.append([(size.value or 0) % 8 for size in sizes] if aligned else None)
-        return called(self, node, func, args, sizes, result, aligned)
+    def note(self, node, factors):
+        parts = product(self, node, factors)
+        calls = [
+            part for part in parts or () if part.name in ("aten.mm.default", "aten.addmm.default")
+        ]
+        seen.extend([[(size.value or 0) % 8 for size in c.results[0].sizes] for c in calls])
+        return parts
 
-    monkeypatch.setattr(MatmulLowering, "_called", note)
-    monkeypatch.setattr(
-        MatmulLowering, "_gains_by_alignment", lambda self, a, b, result: result.dtype in HALVES
-    )
+    def gains(factors, result, hint):
+        rows = map(aligned_matmul._row_of, (factors.first, factors.second))
+        widths = (result.sizes[-1], factors.first.sizes[-1], *rows)
+        return any(size.value is None or size.value % 8 for size in widths)
+
+    for module in (training, compile_graph):
+        monkeypatch.setattr(module, "simplify", partial(on_gpu, module.simplify))
+    monkeypatch.setattr(aligned_matmul._Padding, "product", note)
+    monkeypatch.setattr(aligned_matmul, "gains", gains)
     return seen
+
+
+def on_gpu(simplify, function, target, hint):
+    simplify(function, target, hint)
+    aligned_matmul.align_products(function, hint)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_product(name, dynamic, aligned):
+def test_product(name, dynamic, padded):
     compiled = pliant.compile(PROGRAMS[name], backend="llvm", dynamic=dynamic)
     torch.testing.assert_close(compiled(X), PROGRAMS[name](X))
-    assert any(sizes is not None and sizes[1] == 0 for sizes in aligned) or name in UNTOUCHED
+    assert (padded and all(sizes[1] == 0 for sizes in padded)) or name in UNTOUCHED
 
 
-def test_one_product_for_all_sizes(aligned):
+def test_one_product_for_all_sizes(padded):
     compiled = pliant.compile(lambda x, w: F.linear(x, w) + 1, backend="llvm", dynamic=True)
     for rows, width, columns in [(3, 5, 7), (4, 8, 16), (2, 17, 9), (0, 5, 7), (3, 0, 7)]:
         x, w = torch.randn(rows, width).half(), torch.randn(columns, width).half()
@@ -61,7 +78,7 @@ def test_one_product_for_all_sizes(aligned):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_gradients(dynamic, aligned):
+def test_gradients(dynamic, padded):
     weight = W.clone().requires_grad_()
 
     def loss(x):
@@ -72,15 +89,16 @@ def test_gradients(dynamic, aligned):
         x = X.clone().requires_grad_()
         gradients.append(torch.autograd.grad(function(x), (x, weight)))
     torch.testing.assert_close(*gradients)
-    assert len([sizes for sizes in aligned if sizes is not None]) >= 3
+    assert len(padded) >= 3
 
 
 def test_small_products_are_left_alone(monkeypatch):
-    monkeypatch.setattr(MatmulLowering, "_aligned", None)  # which would fail
+    monkeypatch.setattr(aligned_matmul._Padding, "product", None)  # which would fail
+    monkeypatch.setattr(compile_graph, "simplify", partial(on_gpu, compile_graph.simplify))
     torch.testing.assert_close(pliant.compile(PROGRAMS["mm"], backend="llvm")(X), X[0] @ V)
 
 
-def test_a_matrix_that_is_multiplied_from_both_sides_is_filled_once(aligned, stream):
+def test_a_matrix_that_is_multiplied_from_both_sides_is_filled_once(padded, stream):
     """As the gradient of a product is, for each of its operands."""
     x, w, v = torch.randn(16, 11).half(), torch.randn(11, 8).half(), torch.randn(16, 8).half()
 
