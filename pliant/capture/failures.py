@@ -23,8 +23,8 @@ from pliant.base.values import dataclass
 from pliant.base.writes import FINAL, MODES_KEPT, PARTLY, RAISES, WHOLLY, WRITES
 from pliant.bytecode.tables import OPCODES, Role, opcodes_with
 from pliant.capture.torch_state import NESTING, WRITERS
-from pliant.capture.value import NULL, Break, Lazy, Value
-from pliant.capture.values.functions import BoundMethod
+from pliant.capture.value import NULL, Break, Const, Lazy, Value
+from pliant.capture.values.functions import BoundMethod, named
 from pliant.capture.values.graph_objects import GraphObject
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake.tensor import Fake
@@ -61,6 +61,8 @@ class GraphEffects:
     # Branches on data, and whether they are speculated on; None: there is no speculation.
     speculated: dict[str, bool] | None = None
     finite: dict[str, tuple[int, Break]] = field(default_factory=dict)  # that numbers are finite
+    # Operations that may raise because of data, where the program handles that.
+    handled: list[tuple[int, Break]] = field(default_factory=list)
     mode_changes: list[fx.Node] = field(default_factory=list)  # of PyTorch's modes
     # How many there were when the program entered a `with` block, by the context manager.
     mode_changes_before: dict[Value, int] = field(default_factory=dict)
@@ -142,10 +144,11 @@ class GraphEffects:
 
     @property
     def breaks(self) -> list[tuple[int, Break]]:
-        """The assertions in the graph that have to be graph breaks instead, as `(step, cause)`: if
-        one fails, the function is run again, and effects that can't be undone would happen twice.
+        """What has to be a graph break instead, as `(step, cause)`: assertions in the graph, and
+        operations whose failure the program handles. If one fails, the function is run again, and
+        effects that can't be undone would happen twice.
         """
-        early = self.assertion_branches if self.other else []
+        early = [*self.handled, *self.assertion_branches] if self.other else []
         # A break costs less than to save what a graph writes, as a cache, in each call.
         saves = self._wrote and not self.backward
         return [*early, *self.late_assertions, *(self.finite.values() if saves else ())]
@@ -202,6 +205,17 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
     if is_guarded(trace.frames):
         graph_effects.guard()
         trace.graph.keep(node)
+    if result.raises:
+        may_fail(trace, named(Const(node.target)))
+
+
+def may_fail(trace: Trace, what: str) -> None:
+    """Note that the graph may fail here because of data, which the program may handle."""
+    if is_guarded(trace.frames):
+        effects, frame = trace.graph_effects, trace.frames[-1]
+        effects.guard()
+        cause = Break("data-dependent", f"{what}, which may raise, behind an effect that stays")
+        effects.handled.append((frame.step, cause.at(trace.stack())))
 
 
 def _raises_at_once(result: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from pliant.base.python_errors import MANAGER_METHODS, no_manager, type_name
+from pliant.base.random_states import RandomStates
 from pliant.base.tracebacks import rewrite
 
 GeneratorObject = Generator[Any, Any, Any]
@@ -126,7 +127,7 @@ def without_modes(graph: Any, *inputs: Any) -> Any:
 class SavedInputs:
     """Copies of what a graph may write, for undoing it if the graph fails half-way."""
 
-    __slots__ = ("copies", "cuda", "generators", "gradients", "layouts", "random", "tensors")
+    __slots__ = ("copies", "generators", "gradients", "layouts", "random", "tensors")
 
     def __init__(
         self,
@@ -141,9 +142,7 @@ class SavedInputs:
             self.tensors = [_each_element_once(tensor) for tensor in tensors]
             self.copies = [tensor.clone() for tensor in self.tensors]
         self.generators = [(generator, generator.get_state()) for generator in generators]
-        self.random = torch.get_rng_state() if random else None
-        in_use = random and torch.cuda.is_available() and torch.cuda.is_initialized()
-        self.cuda = torch.cuda.get_rng_state_all() if in_use else None
+        self.random = RandomStates() if random else None
 
     def put_back(self) -> None:
         with torch.no_grad(), torch._C.DisableTorchFunction():
@@ -158,9 +157,7 @@ class SavedInputs:
         for generator, state in self.generators:
             generator.set_state(state)
         if self.random is not None:
-            torch.set_rng_state(self.random)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state_all(self.cuda)
+            self.random.put_back()
 
 
 def _each_element_once(tensor: torch.Tensor) -> torch.Tensor:

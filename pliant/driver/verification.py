@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from pliant.backends.registry import backend_name, call_backend
 from pliant.base.errors import BackendError
 from pliant.base.options import Options
+from pliant.base.random_states import RandomStates
 
 
 def verifying(
@@ -45,9 +46,8 @@ def verifying(
 def _run(function: Callable[..., Any], examples: Sequence[Any]) -> list[torch.Tensor]:
     """Run on copies of the examples: the results, and the inputs as they are afterwards."""
     inputs = [_copied(example) for example in examples]
-    devices = {t.device.index for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
     # Both runs draw the same numbers, and the program's generators stay as they are.
-    with torch.random.fork_rng(devices=sorted(devices)):
+    with RandomStates():
         results = function(*inputs)
     tensors = [t for t in pytree.tree_leaves([results, inputs]) if isinstance(t, torch.Tensor)]
     return [t.detach() for t in tensors]

@@ -5,6 +5,11 @@ are applied first, by `select`, and the rest of the key to what that returns. Py
 with plain numbers.
 
     x[n, 1:, None]   becomes   x.select(0, n).unsqueeze(1)[1:, :]
+
+A write to `x[n:m]` asks whether what is written is as long, and demands it only if that isn't so.
+Here it is demanded at once.
+
+    x[n:m] = y       becomes   x[n:m].copy_(y.expand(x[n:m].shape))
 """
 
 from __future__ import annotations
@@ -32,7 +37,31 @@ def put(tensor: torch.Tensor, key: Any, value: Any) -> None:
         tensor[key] = value
     else:
         view, rest = selected
-        view[rest or ...] = value
+        put_in_slices(operator.setitem, view, rest or ..., value)
+
+
+def put_in_slices(put_usually: Any, tensor: torch.Tensor, key: Any, value: Any) -> None:
+    """`tensor[key] = value`, as usual unless a tensor is written to slices of unknown lengths."""
+    part = tensor[key] if isinstance(value, torch.Tensor) and has_unknown_slice(key) else None
+    more = 0 if part is None else max(0, value.dim() - part.dim())
+    # PyTorch leaves out further dimensions in front, of one element.
+    if part is None or not all(type(size) is int and size == 1 for size in value.shape[:more]):
+        put_usually(tensor, key, value)
+    else:
+        part.copy_(value[(0,) * more].expand(part.shape))
+
+
+def has_unknown_slice(key: Any) -> bool:
+    """Whether the key consists of numbers and slices, and what bounds one of these isn't known."""
+    items = key if isinstance(key, tuple) else (key,)
+    if not all(type(item) in _PLAIN_ITEMS for item in items):
+        return False
+    slices = [item for item in items if isinstance(item, slice)]
+    bounds = [bound for item in slices for bound in (item.start, item.stop, item.step)]
+    return any(isinstance(bound, torch.SymInt) and not bound.node.has_hint() for bound in bounds)
+
+
+_PLAIN_ITEMS = frozenset((int, torch.SymInt, slice, type(...), type(None)))
 
 
 def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, tuple[Any, ...]] | None:

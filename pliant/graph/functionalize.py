@@ -51,7 +51,7 @@ from pliant.graph.output_views import OutputViews, separate_unusual_views
 from pliant.graph.overlap import PLAIN_TENSORS, inputs_that_share, keep_apart, keep_injective
 from pliant.graph.plain_functions import CHANGES, STATEFUL, is_operation
 from pliant.graph.raising import keep_one
-from pliant.graph.random_state import input_object, seed_generator, seed_generators
+from pliant.graph.random_state import SEEDS, input_object, seed_generator, seed_generators
 from pliant.graph.scatter import (
     can_be_put_back,
     covers_all,
@@ -783,7 +783,7 @@ _STEPS: Final[dict[str, Callable[[CapturedRun, fx.Node], Any]]] = {
 
 _SPECIAL: Final[dict[Any, Callable[[CapturedRun, fx.Node], Any]]] = {
     torch._C._set_grad_enabled: CapturedRun._set_grad,
-    torch.random.manual_seed: seed_generators,
+    **dict.fromkeys(SEEDS, seed_generators),
     builtins.getattr: tensor_attributes.read_attribute,
     builtins.setattr: tensor_attributes.write_attribute,
     **dict.fromkeys(autocast.SWITCHES, CapturedRun._switch_autocast),

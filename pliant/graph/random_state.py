@@ -47,9 +47,10 @@ def seed_generator(run: CapturedRun, node: fx.Node) -> torch.Generator:
 
 
 def seed_generators(run: CapturedRun, node: fx.Node) -> None:
-    if torch.cuda.is_initialized():  # whose generators are seeded too, and not all are put back
-        raise NotFunctionalized("manual_seed of several devices")
-    _record_seeding(run, _seed, tuple(run._args(node.args)))
+    """A seed of PyTorch's own generators. Where the code fails, those of the CPU and of its device
+    are put back. Others needn't be: nothing has failed before the seed, so PyTorch comes to it
+    again, and until then draws nothing from them."""
+    _record_seeding(run, SEEDS[node.target], tuple(run._args(node.args)))
 
 
 def _record_seeding(run: CapturedRun, seed: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -64,3 +65,10 @@ def _seed_generator(generator: torch.Generator, number: int) -> None:
 
 def _seed(number: int) -> None:
     torch.manual_seed(number)
+
+
+SEEDS: Final[dict[Any, Callable[[int], None]]] = {
+    torch.random.manual_seed: _seed,
+    torch.cuda.manual_seed: torch.cuda.manual_seed,
+    torch.cuda.manual_seed_all: torch.cuda.manual_seed_all,
+}

@@ -7,6 +7,7 @@ never computed.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import torch
@@ -225,27 +226,62 @@ def _eye_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -
 
 
 def _arange_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-    start, end, step = {1: (0, *args, 1), 2: (*args, 1)}.get(len(args), args)
-    if any(type(v) is not int for v in (start, end, step)) or step == 0 or (end - start) * step < 0:
+    start, end, step = numbers = {1: (0, *args, 1), 2: (*args, 1)}.get(len(args), args)
+    default = torch.int64 if {*map(type, numbers)} == {int} else torch.get_default_dtype()
+    dtype = kwargs.get("dtype") or default
+    known = {int} if dtype is torch.int64 else {int, float}  # a float would be cast first
+    if not known.issuperset(map(type, numbers)) or step == 0 or (end - start) * step < 0:
         return None
-    count = -((start - end) // step)
-    return dense((count,), kwargs.get("dtype") or torch.int64, device)
+    if not all(map(math.isfinite, numbers)):
+        return None
+    return dense((_range_count(start, end, step, dtype),), dtype, device)
+
+
+_LARGEST_COUNTED: Final = {True: 1 << 53, False: 1 << 61}
+"""Of ranges with symbolic ends. A double has all integers up to here; 64 bits hold any sum of
+three."""
+
+
+def _is_counted_in_doubles(dtype: torch.dtype | None) -> bool:
+    """Whether eager PyTorch computes how many numbers a range has in doubles."""
+    return dtype not in (None, torch.int64)
+
+
+def _range_count(start: Any, end: Any, step: Any, dtype: torch.dtype) -> int:
+    """How many numbers a range has, with eager PyTorch's rounding. PyTorch's meta kernel has
+    none."""
+    if _is_counted_in_doubles(dtype):
+        return math.ceil((float(end) - float(start)) / float(step))
+    sums = (end - start, end - start + step)
+    if any(abs(number) > LARGEST for number in sums):
+        raise RuntimeError("a range whose size is computed beyond 64 bits")
+    return -((start - end) // step)
 
 
 def _symbolic_arange(*args: Any, **kwargs: Any) -> Any:
     usual = kwargs.keys() <= {"dtype", "device", "requires_grad", "pin_memory", "layout"}
     usual |= kwargs.keys() == {"out"}
     start, end, step = {1: (0, *args, 1), 2: (*args, 1)}.get(len(args), (*args, 1, 1)[:3])
-    numbers = (start, end, step)
-    if not usual or not args or not all(isinstance(n, int | torch.SymInt) for n in numbers):
-        return NotImplemented
-    if type(step) is not int or step == 0:
+    numbers = [n for n in (start, end, step) if isinstance(n, int | torch.SymInt)]
+    _need_exact_count(numbers, len(numbers) < 3, step, kwargs)
+    if not usual or not args or len(numbers) < 3 or type(step) is not int or step == 0:
         return NotImplemented
     need((end >= start) if step > 0 else (end <= start))
     count = -((start - end) // step)
     if kwargs.get("out") is not None:
         return _written_in_order(kwargs["out"], count)
     return torch.empty((count,), **{"dtype": torch.int64, **_given(kwargs)})
+
+
+def _need_exact_count(integers: list[Any], floats: bool, step: Any, kwargs: Kwargs) -> None:
+    """Demand integers that are so small that eager PyTorch's count of the range is exact."""
+    out = kwargs.get("out")
+    in_doubles = _is_counted_in_doubles(kwargs.get("dtype") if out is None else out.dtype)
+    if not in_doubles and not floats and type(step) is int and abs(step) == 1:
+        return  # as many don't fit into memory
+    for end in integers:
+        need(end <= _LARGEST_COUNTED[in_doubles or floats])
+        need(end >= -_LARGEST_COUNTED[in_doubles or floats])
 
 
 def _written_in_order(out: torch.Tensor, count: Any) -> torch.Tensor:

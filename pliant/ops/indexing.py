@@ -443,6 +443,7 @@ def _with_selection(general: Callable[..., Any]) -> Callable[..., Any]:
     def chosen(tensor: Any, key: Any, *value: Any) -> Any:
         items = key if isinstance(key, tuple) else (key,)
         selects = any(isinstance(item, torch.SymInt) for item in items)
+        selects = selects or (bool(value) and selection.has_unknown_slice(key))
         if not selects or not isinstance(tensor, torch.Tensor):
             return NotImplemented
         return general(tensor, key, *value)
@@ -451,7 +452,11 @@ def _with_selection(general: Callable[..., Any]) -> Callable[..., Any]:
 
 
 register_functions((operator.getitem,), override=_with_selection(selection.get))
-register_functions((operator.setitem,), override=_with_selection(selection.put))
+register_functions(
+    (operator.setitem,),
+    on_fakes=selection.put_in_slices,
+    override=_with_selection(selection.put),
+)
 
 
 register(

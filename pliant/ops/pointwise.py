@@ -110,7 +110,10 @@ def add(
     return _summed(low, self, other, alpha, minus=False)
 
 
-@lowers("aten.sub.Tensor", "aten.sub.Scalar", shape=shapes.pointwise(2, shapes.promote))
+_DIFFERENCE: Final = shapes.without_bools(shapes.pointwise(2, shapes.promote))
+
+
+@lowers("aten.sub.Tensor", "aten.sub.Scalar", shape=_DIFFERENCE)
 def sub(
     low: Lowering, self: IndexedTensor, other: IndexedTensor | Number, alpha: Number = 1
 ) -> IndexedTensor:
@@ -637,20 +640,20 @@ _UNARY_TO_FLOAT: Final = (
 for _name in _UNARY_TO_FLOAT.split():
     register(f"aten.{_name}.default", shape=shapes.pointwise(1, shapes.to_float))
     register(f"aten.{_name}_.default", shape=shapes.in_place(1, shapes.to_float))
+_IN_PLACE: Final = shapes.in_place(2, shapes.promote)
 for _overload in ("Tensor", "Scalar"):
     for _name in ("mul", "remainder"):
         register(f"aten.{_name}.{_overload}", shape=shapes.pointwise(2, shapes.promote))
-    for _name in ("add", "sub", "mul", "remainder"):
-        register(f"aten.{_name}_.{_overload}", shape=shapes.in_place(2, shapes.promote))
+    for _name in ("add", "mul", "remainder"):
+        register(f"aten.{_name}_.{_overload}", shape=_IN_PLACE)
+    register(f"aten.sub_.{_overload}", shape=shapes.without_bools(_IN_PLACE))
     register(f"aten.div.{_overload}", shape=shapes.pointwise(2, shapes.to_float))
     register(f"aten.div_.{_overload}", shape=shapes.in_place(2, shapes.to_float))
     for _name in _COMPARISONS.split():
         register(f"aten.{_name}.{_overload}", shape=shapes.pointwise(2, shapes.to_bool))
+register("aten.rsub.Scalar", shape=_DIFFERENCE)
 register(
-    "aten.rsub.Scalar",
-    "aten.maximum.default",
-    "aten.minimum.default",
-    shape=shapes.pointwise(2, shapes.promote),
+    *("aten.maximum.default", "aten.minimum.default"), shape=shapes.pointwise(2, shapes.promote)
 )
 for _name in ("logical_and", "logical_or", "logical_xor"):
     register(f"aten.{_name}.default", shape=shapes.pointwise(2, shapes.to_bool))

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from pliant.base.random_states import RandomStates
 from pliant.base.values import dataclass
 from pliant.dynamic import marks
 
@@ -256,8 +257,7 @@ class GlobalState:
 
     def __init__(self) -> None:
         self._random = random.getstate()
-        self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._torch = RandomStates()
         numpy = sys.modules.get("numpy")
         self._numpy = numpy.random.get_state() if numpy is not None else None
         self._grad = torch.is_grad_enabled()
@@ -270,9 +270,7 @@ class GlobalState:
 
     def restore(self) -> None:
         random.setstate(self._random)
-        torch.set_rng_state(self._torch)
-        if self._cuda:
-            torch.cuda.set_rng_state_all(self._cuda)
+        self._torch.put_back()
         if self._numpy is not None:
             sys.modules["numpy"].random.set_state(self._numpy)
         torch.set_default_dtype(self._default)

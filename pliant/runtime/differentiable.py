@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from pliant._native import AutogradStep
+from pliant.base.random_states import RandomStates
 from pliant.base.values import dataclass
 
 
@@ -111,8 +113,9 @@ class Differentiable:
         and on copies of the inputs that it writes to."""
         # Autograd runs a backward in grad mode only for `create_graph=True`.
         twice = torch.is_grad_enabled()
-        gpus = [device for device in self.draws if device.type != "cpu"]
-        with torch.enable_grad(), torch.random.fork_rng(devices=gpus, enabled=bool(random)):
+        # Of all devices: a seed in the graph is one for all of them.
+        keeping = RandomStates() if random else nullcontext()
+        with torch.enable_grad(), keeping:
             for device, state in zip(self.draws, random, strict=True):
                 _set_random_state(device, state)
             # Views: hooks of the inputs and what lies behind them are not for this pass.

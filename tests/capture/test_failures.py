@@ -399,3 +399,73 @@ def test_a_mask_that_does_not_fit_is_refused_before_anything_is_written(dynamic:
         arguments = (torch.ones(3), torch.ones(size) > 0, [1, 2])
         expected = run(f, copy.deepcopy(arguments))
         same_outcome(run(compiled, copy.deepcopy(arguments)), expected)
+
+
+def row(x: Tensor, index: Tensor) -> Tensor:
+    return x.index_select(0, index)
+
+
+def chosen(x: Tensor, index: Tensor) -> Tensor:
+    return x * [2, 3, 4][index.item()]
+
+
+def divided(x: Tensor, index: Tensor) -> Tensor:
+    return x * (12 // (index.item() - 7))
+
+
+def checked(x: Tensor, index: Tensor) -> Tensor:
+    torch._check(index.item() < 3)
+    return x * 2
+
+
+def hook_before(function: Callable[..., Any]) -> Callable[..., Any]:
+    def program(x: Tensor, index: Tensor) -> Any:
+        y = (x * 2).requires_grad_()
+        y.register_hook(lambda gradient: gradient * 3)
+        try:
+            z = function(y, index)
+        except (IndexError, RuntimeError, ZeroDivisionError):
+            z = y + 100
+        return z, torch.autograd.grad(z.sum(), y)
+
+    return program
+
+
+def hook_behind(function: Callable[..., Any]) -> Callable[..., Any]:
+    def program(x: Tensor, index: Tensor) -> Any:
+        y = (x * 2).requires_grad_()
+        try:
+            z = function(y, index)
+        except (IndexError, RuntimeError, ZeroDivisionError):
+            z = y + 100
+        z.register_hook(lambda gradient: gradient * 3)
+        return z, torch.autograd.grad(z.sum(), y)
+
+    return program
+
+
+def array_written_before(function: Callable[..., Any]) -> Callable[..., Any]:
+    def program(x: Tensor, index: Tensor) -> Any:
+        array = x.numpy()
+        array += 1
+        log = []
+        try:
+            z = function(x, index)
+        except (IndexError, RuntimeError, ZeroDivisionError):
+            z = x + 100
+        finally:
+            log.append(float(x.sum()))
+        return z, log
+
+    return program
+
+
+@BACKENDS
+@pytest.mark.parametrize("effect", [hook_before, hook_behind, array_written_before])
+@pytest.mark.parametrize("function", [row, chosen, divided, checked])
+def test_what_the_program_handles_is_not_run_behind_effects_that_stay(
+    function: Callable[..., Any], effect: Callable[..., Any], backend: str
+) -> None:
+    x, good, bad = torch.arange(3.0), torch.tensor([1]), torch.tensor([7])
+    compare(effect(function), backend, (x, good), (x, bad), (x, good))
+    compare(effect(function), backend, (x, bad), (x, good))

@@ -128,8 +128,16 @@ def _rows(memory, place, keys):
     return memory * 1
 
 
+def _more_dimensions(memory, place, keys):
+    """What is written has dimensions in front that the part doesn't have."""
+    at = place.item()
+    memory[at : at + keys.size(0), :2] = keys[None, None, :, 1:].int()
+    memory[..., None, at:, 0] = keys[:, :1, None].sum(0, keepdim=True)
+    return memory * 1
+
+
 @pytest.mark.parametrize("backend", ["eager", "llvm"])
-@pytest.mark.parametrize("program", [_queue, _columns, _rows])
+@pytest.mark.parametrize("program", [_queue, _columns, _rows, _more_dimensions])
 def test_writes_to_a_place_in_the_data(program, backend) -> None:
     compiled = pliant.compile(program, backend=backend, fullgraph=True)
     for count, at in ((4, 0), (4, 4), (4, 8), (2, 3), (3, 0), (2, -5), (1, 2), (3, 9)):

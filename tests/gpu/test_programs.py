@@ -115,8 +115,17 @@ def test_rows_of_all_lengths(rows, columns, dtype, dynamic) -> None:
     same(program, torch.randn(rows, columns, device="cuda", dtype=dtype), dynamic=dynamic)
 
 
+def seeds(x):
+    first = torch.randn_like(x)
+    torch.manual_seed(5)
+    second = F.dropout(x, 0.5) + torch.rand(100).cuda()
+    torch.cuda.manual_seed(6)
+    return first + second * torch.rand_like(x)
+
+
 X = torch.randn(64, 100)
 DRAWN = {
+    "seeds": seeds,
     "dropout": lambda x: F.dropout(x, 0.3) * 2,
     "dropout of nothing": lambda x: F.dropout(x, 0.0) + F.dropout(x, 1.0),
     "dropout in place": lambda x: F.dropout(x * 2, 0.3, inplace=True),

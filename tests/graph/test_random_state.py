@@ -111,6 +111,120 @@ def test_a_seed_where_torch_manual_seed_is_wrapped(monkeypatch) -> None:
     assert events.counters["not_generated"] == 0 < events.counters["programs"]
 
 
+# ---- seeds where there are GPUs, whose generators are seeded too
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Generators of two GPUs that are in use, as far as PyTorch's Python code can tell."""
+    generators = (torch.Generator(), torch.Generator())
+    monkeypatch.setattr(torch.cuda, "default_generators", generators)
+    for module in (torch.cuda, torch.cuda.random):
+        monkeypatch.setattr(module, "is_initialized", lambda: True)
+        monkeypatch.setattr(module, "device_count", lambda: 2)
+        monkeypatch.setattr(module, "current_device", lambda: 1)
+    return generators
+
+
+@pytest.fixture
+def unused_gpus(monkeypatch):
+    """CUDA that is not in use yet, so that seeds wait."""
+    monkeypatch.setattr(torch.cuda, "_lazy_seed_tracker", type(torch.cuda._lazy_seed_tracker)())
+    monkeypatch.setattr(torch.cuda, "default_generators", ())
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+
+
+def states() -> list[torch.Tensor]:
+    """Of the generators, and the seeds that wait."""
+    generators = (torch.default_generator, *torch.cuda.default_generators)
+    waiting = filter(None, torch.cuda._lazy_seed_tracker.get_calls())
+    seeds = [] if torch.cuda.is_initialized() else [call.__closure__ for call, _ in waiting]
+    return [g.get_state() for g in generators] + [torch.tensor(s[-1].cell_contents) for s in seeds]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_seeds_of_all_devices(gpus, program, dynamic: bool) -> None:
+    mine = calls_of(lambda f: pliant.compile(f, backend="llvm", dynamic=dynamic), program)
+    of_gpus = states()
+    for a, b in zip(mine + of_gpus, calls_of(lambda f: f, program) + states(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert torch.equal(of_gpus[1], of_gpus[2])
+    assert events.counters["not_generated"] == events.counters["fallbacks"] == 0
+    assert events.counters["graph_breaks"] == 0 < events.counters["programs"]
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("seed", [torch.cuda.manual_seed, torch.cuda.manual_seed_all])
+def test_seeds_of_gpus(gpus, seed, backend) -> None:
+    def function(x):
+        first = torch.rand(3) + x
+        seed(4)
+        return first * torch.rand(3)
+
+    compiled, told = pliant.compile(function, backend=backend, fullgraph=True), []
+    for run in (compiled, function):
+        torch.manual_seed(0)
+        told += [run(torch.ones(3)), *states()]
+    for a, b in zip(told[:4], told[4:], strict=True):
+        torch.testing.assert_close(a, b)
+    assert events.counters["not_generated"] == 0
+
+
+@pytest.mark.parametrize("handled", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("fixture", ["gpus", "unused_gpus"])
+def test_a_failure_near_a_seed_of_all_devices(request, fixture, backend, handled):
+    request.getfixturevalue(fixture)
+
+    def picked(x, index):
+        try:
+            return x[index]
+        except IndexError:
+            if not handled:
+                raise
+            return x[0]
+
+    def function(x, before, behind):
+        first = picked(x, before) * torch.rand(3)
+        torch.manual_seed(5)
+        return picked(x, behind) * torch.rand(3) + first
+
+    told = []
+    for run in (pliant.compile(function, backend=backend), function):
+        for number, at in enumerate([(1, 2), (9, 1), (1, 9), (2, 0)]):
+            torch.manual_seed(number)
+            told.append(outcome(run, torch.ones(4, 3), *map(torch.tensor, at)))
+            told += states()
+    half = len(told) // 2
+    for a, b in zip(told[:half], told[half:], strict=True):
+        assert type(a) is type(b)
+        torch.testing.assert_close(a, b) if isinstance(a, torch.Tensor) else None
+        assert isinstance(a, torch.Tensor) or a == b
+    assert events.counters["not_generated"] == events.counters["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("fixture", ["gpus", "unused_gpus"])
+def test_gradients_of_gradients_behind_a_seed(request, fixture) -> None:
+    """The graph runs again under autograd, and seeds again: nobody else may notice."""
+    request.getfixturevalue(fixture)
+
+    def function(x):
+        torch.manual_seed(6)
+        return (torch.rand(3) * x).square().sum() * x.sum()
+
+    told = []
+    for run in (pliant.compile(function, backend="llvm"), function):
+        x = torch.ones(3, requires_grad=True)
+        loss = run(x)
+        torch.manual_seed(8)
+        (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+        told += [*states(), *torch.autograd.grad(gradient.sum(), x)]
+    half = len(told) // 2
+    for a, b in zip(told[:half], told[half:], strict=True):
+        torch.testing.assert_close(a, b)
+
+
 # ---- generators
 
 

@@ -7,7 +7,7 @@ import pliant
 from pliant.ops.lowering import NotLowered
 from tests.ops.harness import Fault, run_op
 from tests.ops.moving import DTYPES, same, some
-from tests.support.against_eager import check
+from tests.support.against_eager import check, compilations
 
 aten = torch.ops.aten
 cpu = torch.device("cpu")
@@ -53,6 +53,42 @@ def test_ranges_of_numbers_that_hardly_fit(start):
         return x + torch.arange(start, start + 3)
 
     check(function, torch.ones(()), backend="llvm")
+
+
+LARGE_RANGES = [
+    (2**62, 2**62 + 3, 1),
+    (2**53, 2**53 + 3, 1),
+    (2**53, 2**53 + 3, 1.0),
+    (2**53 + 40, 2**53 - 10, -1),
+    (-(2**62) - 1000, -(2**62) + 1000, 7),
+    (-(2**62), 2**62 + 1, 2**61),
+    (-(2**63), 2**63 - 1, 2**61),
+]
+
+
+@pytest.mark.parametrize("numbers", LARGE_RANGES)
+@pytest.mark.parametrize("dtype", [None, torch.int64, torch.int32, torch.float32, torch.float64])
+def test_the_size_of_a_range_is_rounded_as_eager_does(numbers, dtype):
+    """It is computed in doubles, unless the range is one of 64-bit integers."""
+    start, end, step = numbers
+
+    def plain(x):
+        return torch.arange(start, end, step, dtype=dtype).shape, x + 1
+
+    def symbolic(start, end):
+        return torch.arange(start, end, step, dtype=dtype).shape
+
+    def into(start, end):
+        return torch.arange(start, end, step, out=torch.empty(0, dtype=dtype)).shape
+
+    def from_data(start, end):
+        return torch.arange(start.item(), end.item(), step, dtype=dtype).shape
+
+    small = (5, 5 + 3 * int(step))
+    check(plain, torch.ones(3), backend="llvm", breaks=None)
+    for function in (symbolic, into):
+        compilations(function, [small, (start, end)], backend="llvm", dynamic=True)
+    compilations(from_data, [tuple(map(torch.tensor, ends)) for ends in (small, (start, end))])
 
 
 def test_arange_of_floats():

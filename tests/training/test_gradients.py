@@ -372,3 +372,27 @@ def test_gradients_of_weights_are_laid_out_as_autograd_does(dynamic) -> None:
         tangent = torch.randn_like(function(x, w))
         mine = torch.autograd.grad(compiled(x, w), (x, w), tangent)
         compare(mine, torch.autograd.grad(function(x, w), (x, w), tangent), rtol=1e-5, atol=1e-5)
+
+
+MIXED = ("logaddexp", "logaddexp2", "pow", "atan2", "hypot", "xlogy", "sub", "mul", "div", "fmax")
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", MIXED)
+def test_operands_that_are_bools(name: str, reverse: bool, shape: tuple[int, ...]) -> None:
+    """Eager PyTorch refuses some of them, others in the backward only."""
+
+    def function(x: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+        operands = (x, limit > 0)
+        return getattr(torch, name)(*(operands[::-1] if reverse else operands))
+
+    def run(call):
+        x = torch.full(shape, 2.0, requires_grad=True)
+        result = call(x, torch.ones(shape))
+        result.sum().backward()
+        return [result.detach(), x.grad]
+
+    compare_or_refuse(run, function)
+    x = torch.full(shape, 2.0, requires_grad=True)
+    compare_or_refuse(lambda call: [call(x, torch.ones(shape)).detach()], function)

@@ -31,6 +31,7 @@ from pliant.loop.body import FLAG
 from pliant.loop.ir import REDUCTIONS, Access, Buffer, Combine, Kernel, Loop, LoopValue, Op
 from pliant.loop.types import FLOAT
 from pliant.sym.expr import Expr
+from pliant.targets.triton.blocks import MOST_ROWS
 from pliant.targets.triton.expressions import (
     DTYPES,
     OPS,
@@ -51,6 +52,7 @@ from pliant.targets.triton.index_text import (
 from pliant.targets.triton.reductions import ACCUMULATORS
 from pliant.targets.triton.scans import BlockScan
 from pliant.targets.triton.tiling import Pass, Tiling, tiled
+from pliant.targets.triton.unmasked import can_be_unmasked, conditions_at_the_end
 
 ROWS: Final[Axes] = frozenset({"rows"})
 COLUMNS: Final[Axes] = frozenset({"columns"})
@@ -107,6 +109,8 @@ class KernelPrinter:
         self.names: dict[LoopValue, Text] = {}
         self.known: dict[str, Text] = {}  # what was computed, by its text
         self.inside = ""  # a condition that holds where there are columns
+        self.masked = True  # whether a tile may reach beyond the end of a tensor
+        self.sure: frozenset[LoopValue] = frozenset()  # conditions that hold in the whole tile
         self._count = 0
 
     # ---- the function
@@ -231,6 +235,8 @@ class KernelPrinter:
 
     def select(self, value: LoopValue) -> Text:
         condition, *choices = value.args
+        if condition in self.sure:
+            return self.text(choices[0])
         plain = takes_literals(value)
         args = [self.text(condition), *[self.text(choice, plain) for choice in choices]]
         axes = NONE.union(*[arg.axes for arg in args])
@@ -263,7 +269,7 @@ class KernelPrinter:
     # ---- memory
 
     def load(self, value: LoopValue) -> Text:
-        mask = [self.text(arg) for arg in value.args]
+        mask = [self.text(arg) for arg in value.args if arg not in self.sure]
         place = self._place_of(value, *[text.axes for text in mask])
         conditions = [text.text for text in mask] + self._masks(place.axes)
         if self.inside and not place.axes >= COLUMNS:
@@ -327,7 +333,7 @@ class KernelPrinter:
         return Text(" + ".join(parts), index.axes | missing)
 
     def _masks(self, axes: Axes) -> list[str]:
-        return [f"in_{axis}" for axis in _AXES if axis in axes]
+        return [f"in_{axis}" for axis in _AXES if axis in axes] if self.masked else []
 
 
 class CombinePrinter(KernelPrinter):
@@ -466,25 +472,62 @@ class LoopedRows(RowPrinter):
         super().__init__(kernel, tiling, arguments)
         self.carry_names: dict[LoopValue, str] = {}  # from block to block
 
+    def _rows_at(self, at: str) -> None:
+        super()._rows_at(at)
+        if any(can_be_unmasked(item, self.tiling) for item in self.tiling.body):
+            assert self.tiling.rows is not None
+            rows = self.tiling.rows.extent
+            known = rows.value is not None and rows.value % MOST_ROWS == 0
+            each = f"({at} + 1).to(INDEX) * ROWS <= {self._number(rows)}"
+            self.line(f"all_rows = {'True' if known else each}")
+
     def columns(self, item: Pass) -> None:
         states = self._start(item)
+        if not can_be_unmasked(item, self.tiling):
+            self._loop(item, states)
+        else:
+            unmasked = conditions_at_the_end(item, self.tiling, self.index)
+            whole = ["all_rows", f"({self._number(item.extent)} % COLUMNS == 0)"]
+            self.line(f"if {' & '.join([*whole, *unmasked.values()])}:")
+            self._indented(lambda: self._loop(item, states, frozenset(unmasked)))
+            self.line("else:")
+            self._indented(lambda: self._loop(item, states))
+        for value, state in states.items():
+            results = ACCUMULATORS[value.op].end(value.args[0].type, state)
+            self._results(value, state[0].rpartition("_")[0], results)
+
+    def _indented(self, write: Callable[[], None]) -> None:
+        before, self.indent = self.indent, self.indent + "    "
+        write()
+        self.indent = before
+
+    def _loop(
+        self,
+        item: Pass,
+        states: dict[LoopValue, list[str]],
+        sure: frozenset[LoopValue] | None = None,
+    ) -> None:
+        """Write the loop over blocks of columns. `sure`: the conditions that hold everywhere, as do
+        all masks; None if masks are needed."""
         extent = self._number(item.extent)
         self.line(f"for first in range(0, {extent}, COLUMNS):")
-        before, self.indent = self.indent, self.indent + "    "
         # Names from inside of the loop aren't used after it, as it may have no iterations.
         variables = dict(self.known)
+        self.masked, self.sure = sure is None, sure or frozenset()
+        self._indented(lambda: self._block(item, states, extent))
+        self.masked, self.sure = True, frozenset()
+        self.known = variables
+
+    def _block(self, item: Pass, states: dict[LoopValue, list[str]], extent: str) -> None:
         self.line("column = (first + tl.arange(0, COLUMNS)[None, :]).to(INDEX)")
-        self.line(f"in_columns = column < {extent}")
+        if self.masked:
+            self.line(f"in_columns = column < {extent}")
         self.bind_columns(item)
         for value in item.body:
             if value in states:
                 self._step(value, states[value])
-            else:
+            elif value not in self.sure:
                 self.value(value)
-        self.indent, self.known = before, variables
-        for value, state in states.items():
-            results = ACCUMULATORS[value.op].end(value.args[0].type, state)
-            self._results(value, state[0].rpartition("_")[0], results)
 
     def _start(self, item: Pass) -> dict[LoopValue, list[str]]:
         states: dict[LoopValue, list[str]] = {}
@@ -515,7 +558,8 @@ class LoopedRows(RowPrinter):
     def _step(self, value: LoopValue, state: Sequence[str]) -> None:
         name = state[0].rpartition("_")[0]
         args = [text.text for text in self._arguments(value)]
-        steps = ACCUMULATORS[value.op].step(value.args[0].type, state, args, "in_columns")
+        mask = "in_columns" if self.masked else ""
+        steps = ACCUMULATORS[value.op].step(value.args[0].type, state, args, mask)
         for target, text in steps:
             self.line(f"{target.replace('{}', name)} = {text.replace('{}', name)}")
 

@@ -22,7 +22,8 @@ class BlockAccumulator:
     """How one reduction is computed, for arguments of type `t`.
 
     `start(t)`: the number and type that each block of the state begins with.
-    `step(t, state, args, mask)`: assignments (name, text) that add a block of arguments.
+    `step(t, state, args, mask)`: assignments (name, text) that add a block of arguments. The mask
+    is "" if the whole block counts, which only those in `SIMPLE` can make use of.
     `end(t, state)`: assignments that reduce the blocks; "" is the name of the result, others are
     endings of it.
     `whole(t, args, mask, count)`: the same as `end`, from one block of `count` arguments."""
@@ -45,11 +46,16 @@ def _simple(
     identity: Callable[[Type], str], along: str, join: Callable[[Type, str, str], str]
 ) -> BlockAccumulator:
     """One number of one type, joined in any order."""
+
+    def step(
+        t: Type, state: Sequence[str], args: Sequence[str], mask: str
+    ) -> list[tuple[str, str]]:
+        joined = join(t, state[0], args[0])
+        return [(state[0], f"tl.where({mask}, {joined}, {state[0]})" if mask else joined)]
+
     return BlockAccumulator(
         start=lambda t: [(identity(t), t)],
-        step=lambda t, state, args, mask: [
-            (state[0], f"tl.where({mask}, {join(t, state[0], args[0])}, {state[0]})")
-        ],
+        step=step,
         end=lambda t, state: [("", f"{along}({state[0]})")],
         whole=lambda t, args, mask, count: [
             ("", f"{along}(tl.where({mask}, {args[0]}, {identity(t)}))")
@@ -132,3 +138,6 @@ ACCUMULATORS: Final[dict[Op, BlockAccumulator]] = {
     Op.WELFORD: _WELFORD,
 }
 """In these texts `{}` is the name of the result. What is not Triton's own is in `library`."""
+
+SIMPLE: Final = frozenset((Op.SUM, Op.PROD, Op.MAX, Op.MIN, Op.ANY, Op.ALL))
+"""Reductions of one number of one type."""

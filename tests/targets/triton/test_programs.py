@@ -175,21 +175,59 @@ def test_updates_in_any_order(name, dynamic, kernels, seen):
     kernels.compile_for(*(("gfx942", 90) if dynamic else (80,)))
 
 
+@pytest.fixture
+def split(monkeypatch):
+    """Split reductions as for a GPU, from such limits on."""
+
+    def change(**limits):
+        simplify = compile_graph.simplify
+
+        def simplify_and_split(function, target, hint):
+            simplify(function, target, hint)
+            split_reductions.split_reductions(function, hint)
+
+        monkeypatch.setattr(compile_graph, "simplify", simplify_and_split)
+        for name, number in limits.items():
+            monkeypatch.setattr(split_reductions, name, number)
+
+    return change
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dim", [0, 1])
-def test_reductions_in_two_steps(dim, dynamic, kernels, monkeypatch):
+def test_reductions_in_two_steps(dim, dynamic, kernels, split):
     """As on a GPU, where rows are much longer."""
-    simplify = compile_graph.simplify
-
-    def simplify_and_split(function, target, hint):
-        simplify(function, target, hint)
-        split_reductions.split_reductions(function, hint)
-
-    monkeypatch.setattr(compile_graph, "simplify", simplify_and_split)
-    for name, number in {"LONG": 16, "ALONG": 8, "TALL": 4, "ACROSS": 2, "MOST_ACROSS": 2}.items():
-        monkeypatch.setattr(split_reductions, name, number)
+    split(LONG=16, ALONG=8, TALL=4, ACROSS=2, MOST_ACROSS=2)
     same(lambda x: ((x * 2).sum(dim), (x - 9).amax(dim)), (X,), dynamic=dynamic)
     assert len(kernels.ran) >= 2
+    kernels.compile_for(80, 90, "gfx942")
+
+
+SUMS_OF_COLUMNS = {
+    "sum": lambda x: (x * 2).sum(0),
+    "largest": lambda x: (x - 9).amax(0),
+    "smallest": lambda x: x.amin(0),
+    "parts of rows": lambda x: torch.cat([x, x + 1]).sum(0),
+}
+
+
+@pytest.mark.parametrize("splits", [False, True])
+@pytest.mark.parametrize("sizes", [(200, 21), (256, 24), (61, 8)])
+@pytest.mark.parametrize("name", SUMS_OF_COLUMNS)
+def test_long_columns_are_loaded_without_masks_where_none_is_needed(
+    name, sizes, splits, kernels, split
+):
+    """In tiles and parts that are full, and not in those at the end. With masks, machine code has
+    one load at a time in flight."""
+    if splits:
+        split(TALL=4, ACROSS=64, MOST_ACROSS=64)
+    torch.manual_seed(0)
+    same(SUMS_OF_COLUMNS[name], (torch.randn(sizes),), dynamic=True)
+    (long,) = [s for s, variant in kernels.ran if variant.blocks.suffix == "_looped"]
+    conditions = [line for line in long.splitlines() if "if all_rows & " in line]
+    assert conditions and any("tl.load" in line and "in_" not in line for line in long.splitlines())
+    if splits and sizes[0] > 64 and name != "parts of rows":
+        assert all(" < s0_wide)" in line for line in conditions)  # up to what was filled up
     kernels.compile_for(80, 90, "gfx942")
 
 

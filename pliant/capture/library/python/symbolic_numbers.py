@@ -20,7 +20,7 @@ from torch import fx
 from pliant.base.errors import DataDependentError
 from pliant.base.isolation import FATAL
 from pliant.base.python_errors import names_value
-from pliant.capture.failures import is_guarded
+from pliant.capture.failures import may_fail
 from pliant.capture.model import GET, OPERATE, fold, get_attribute
 from pliant.capture.trace import Trace
 from pliant.capture.value import FALSE, TRUE, Break, Const, Value, boolean
@@ -111,8 +111,7 @@ class SymbolicOperation:
         node = sizes.nodes.node(result)
         if isinstance(node, fx.Node):
             self.trace.graph.keep(node)
-        if is_guarded(self.trace.frames):
-            self.trace.graph_effects.guard()
+        may_fail(self.trace, self.function.__name__)
         for cond in self.unsure:
             self.env.check(cond, f"{self.function.__name__} needs {cond}")
         sizes.emit_checks()
@@ -198,8 +197,7 @@ def item_at(trace: Trace, items: list[Value], index: Number) -> Value | None:
     if choose is None or env.known(in_range) is False:
         return None
     if env.known(in_range) is None:
-        if is_guarded(trace.frames):
-            trace.graph_effects.guard()
+        may_fail(trace, f"an index of {len(items)} items")
         env.check(in_range, f"an index of {len(items)} items")
         trace.sizes.emit_checks()
     place = exprs.mod(position, integer(len(items)))

@@ -53,9 +53,18 @@ def _seed(trace: Trace, seed: Value) -> int:
 @function(torch.random.manual_seed)
 def manual_seed(trace: Trace, seed: Value) -> Value:
     state_node(trace, torch.random.manual_seed, (_seed(trace, seed),))
-    if torch.cuda.is_initialized():
-        trace.graph_effects.other = True
     return trace.wrap_pinned(torch.default_generator)
+
+
+def _cuda_seed(target: Callable[..., None]) -> None:
+    @function(target)
+    def handler(trace: Trace, seed: Value) -> Value:
+        state_node(trace, target, (_seed(trace, seed),))
+        return NONE
+
+
+_cuda_seed(torch.cuda.manual_seed)
+_cuda_seed(torch.cuda.manual_seed_all)
 
 
 @function(torch.seed, torch.initial_seed)

@@ -23,7 +23,7 @@ from pliant.bytecode.decode import Instruction
 from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.assertion_branches import note_assertion, only_raises
 from pliant.capture.directives import BY_NAME
-from pliant.capture.failures import is_guarded
+from pliant.capture.failures import may_fail
 from pliant.capture.frame import Frame
 from pliant.capture.library.python.numbers import compute as compute_now
 from pliant.capture.library.python.symbolic_numbers import (
@@ -98,8 +98,7 @@ def assert_condition(
     env, sizes = trace.sizes.env, trace.sizes
     open_question = env.known(cond) is None and env.hint(cond) is not False
     if open_question:
-        if is_guarded(trace.frames):
-            trace.graph_effects.guard()
+        may_fail(trace, text)
         if test is not checks.check:  # which the environment adds by itself
             args = (sizes.nodes.node(cond), text)
             trace.graph.operation(test, args, {}, trace.stack(), True)

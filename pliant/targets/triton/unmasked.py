@@ -1,0 +1,73 @@
+"""Loops over blocks of columns in which no access needs a mask.
+
+The one idea: a load under a mask waits for the one before it: Triton's machine code then has one
+load at a time in flight, where it has five without masks. So a sum of columns has two loops, of
+which a program runs one. The one without masks is for tiles that end where the tensor does, and for
+parts that don't reach into what a tensor was filled up with (see `graph.split_reductions`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pliant.loop.ir import REDUCTIONS, LoopValue, Op, Statement
+from pliant.sym.expr import Expr, substitute
+from pliant.targets.triton.index_text import IndexText
+from pliant.targets.triton.reductions import SIMPLE
+from pliant.targets.triton.tiling import Pass, Tiling
+
+_MASKS: Final = frozenset((Op.LOAD, Op.SELECT))
+"""Operations that a condition is no argument of any more when it is known to hold."""
+_GROWING: Final = frozenset(("int", "symbol", "add", "mul"))
+"""Expressions without minus signs that are made of these are largest at the end of a loop."""
+
+
+def can_be_unmasked(item: Statement | Pass, tiling: Tiling) -> bool:
+    """Whether a loop without masks is worth its code: rows along memory are loaded by many threads
+    at the same time as it is."""
+    if not isinstance(item, Pass) or not tiling.across or len(item.loops) > 1:
+        return False
+    ops = {value.op for value in item.body}
+    writes = ops & {Op.STORE, Op.ATOMIC_ADD, Op.CARRY}
+    return Op.LOAD in ops and not writes and bool(ops & SIMPLE) and ops & REDUCTIONS <= SIMPLE
+
+
+def conditions_at_the_end(item: Pass, tiling: Tiling, index: IndexText) -> dict[LoopValue, str]:
+    """The conditions of a pass that hold for all columns if they hold for the last one, each with
+    the text of that test."""
+    tests = {value: _at_the_end(value, item, tiling, index) for value in item.body}
+    return {value: test for value, test in tests.items() if test is not None}
+
+
+def _at_the_end(value: LoopValue, item: Pass, tiling: Tiling, index: IndexText) -> str | None:
+    """The text of a comparison for the last column, if it is a mask that then holds in the whole
+    tile."""
+    if value.op is not Op.LT or not _is_mask(value, item):
+        return None
+    low, high = value.args
+    if low.op is not Op.IOTA or high.op is not Op.IOTA:
+        return None
+    assert tiling.rows is not None and low.index is not None and high.index is not None
+    column = item.loops[-1].var
+    varying = {column, tiling.rows.var}
+    if tiling.rows.var in low.index.symbols or high.index.symbols & varying:
+        return None
+    if not _grows(low.index) or not index.is_natural(low.index):
+        return None
+    last = substitute(low.index, {column: item.extent - 1})
+    return f"({index.write(last, wide=True).text} < {index.write(high.index, wide=True).text})"
+
+
+def _grows(node: Expr) -> bool:
+    if node.op not in _GROWING:
+        return False
+    parts = [part for part, _ in node.terms] if node.op == "add" else []
+    parts = [part for part, _ in node.factors] if node.op == "mul" else parts
+    return all(map(_grows, parts))
+
+
+def _is_mask(value: LoopValue, item: Pass) -> bool:
+    """Whether it decides what is loaded or taken, and nothing else."""
+    users = [user for user in item.body if value in user.args]
+    choices = [user.args[1:] for user in users if user.op is Op.SELECT]
+    return all(user.op in _MASKS for user in users) and not any(value in c for c in choices)
