@@ -52,7 +52,11 @@ from pliant.targets.triton.index_text import (
 from pliant.targets.triton.reductions import ACCUMULATORS
 from pliant.targets.triton.scans import BlockScan
 from pliant.targets.triton.tiling import Pass, Tiling, tiled
-from pliant.targets.triton.unmasked import can_be_unmasked, conditions_at_the_end
+from pliant.targets.triton.unmasked import (
+    can_be_unmasked,
+    conditions_at_the_end,
+    ends_within_a_vector,
+)
 
 ROWS: Final[Axes] = frozenset({"rows"})
 COLUMNS: Final[Axes] = frozenset({"columns"})
@@ -483,12 +487,17 @@ class LoopedRows(RowPrinter):
 
     def columns(self, item: Pass) -> None:
         states = self._start(item)
-        if not can_be_unmasked(item, self.tiling):
+        if ends_within_a_vector(item, self.tiling):
+            # All loads would be cut in pieces by a mask that the last block alone needs.
+            whole = f"{self._number(item.extent)} // COLUMNS * COLUMNS"
+            self._loop(item, states, frozenset(), end=whole)
+            self._loop(item, states, start=whole)
+        elif not can_be_unmasked(item, self.tiling):
             self._loop(item, states)
         else:
             unmasked = conditions_at_the_end(item, self.tiling, self.index)
-            whole = ["all_rows", f"({self._number(item.extent)} % COLUMNS == 0)"]
-            self.line(f"if {' & '.join([*whole, *unmasked.values()])}:")
+            conditions = ["all_rows", f"({self._number(item.extent)} % COLUMNS == 0)"]
+            self.line(f"if {' & '.join([*conditions, *unmasked.values()])}:")
             self._indented(lambda: self._loop(item, states, frozenset(unmasked)))
             self.line("else:")
             self._indented(lambda: self._loop(item, states))
@@ -506,11 +515,13 @@ class LoopedRows(RowPrinter):
         item: Pass,
         states: dict[LoopValue, list[str]],
         sure: frozenset[LoopValue] | None = None,
+        start: str = "0",
+        end: str | None = None,
     ) -> None:
-        """Write the loop over blocks of columns. `sure`: the conditions that hold everywhere, as do
-        all masks; None if masks are needed."""
+        """Write the loop over blocks of columns, from `start` to `end`. `sure`: the conditions that
+        hold everywhere, as do all masks; None if masks are needed."""
         extent = self._number(item.extent)
-        self.line(f"for first in range(0, {extent}, COLUMNS):")
+        self.line(f"for first in range({start}, {end or extent}, COLUMNS):")
         # Names from inside of the loop aren't used after it, as it may have no iterations.
         variables = dict(self.known)
         self.masked, self.sure = sure is None, sure or frozenset()

@@ -4,6 +4,9 @@ The one idea: a load under a mask waits for the one before it: Triton's machine 
 load at a time in flight, where it has five without masks. So a sum of columns has two loops, of
 which a program runs one. The one without masks is for tiles that end where the tensor does, and for
 parts that don't reach into what a tensor was filled up with (see `graph.split_reductions`).
+
+Rows along memory have two loops, too, if they end within a vector: one for whole blocks, in which
+nothing is masked, and one for what is left.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from pliant.targets.triton.index_text import IndexText
 from pliant.targets.triton.reductions import SIMPLE
 from pliant.targets.triton.tiling import Pass, Tiling
 
+VECTOR: Final = 16
+"""A mask over so many elements, or a multiple, is the same for all of any vector that is loaded."""
 _MASKS: Final = frozenset((Op.LOAD, Op.SELECT))
 """Operations that a condition is no argument of any more when it is known to hold."""
 _GROWING: Final = frozenset(("int", "symbol", "add", "mul"))
@@ -30,6 +35,15 @@ def can_be_unmasked(item: Statement | Pass, tiling: Tiling) -> bool:
     ops = {value.op for value in item.body}
     writes = ops & {Op.STORE, Op.ATOMIC_ADD, Op.CARRY}
     return Op.LOAD in ops and not writes and bool(ops & SIMPLE) and ops & REDUCTIONS <= SIMPLE
+
+
+def ends_within_a_vector(item: Pass, tiling: Tiling) -> bool:
+    """Whether rows along memory end within a vector of `VECTOR` elements. Where it isn't known, the
+    rows aren't known to begin with one either."""
+    length = item.extent.value
+    simple = {value.op for value in item.body} & REDUCTIONS <= SIMPLE and not item.scans
+    # A tile that is read along memory has one row.
+    return not tiling.across and simple and length is not None and length % VECTOR != 0
 
 
 def conditions_at_the_end(item: Pass, tiling: Tiling, index: IndexText) -> dict[LoopValue, str]:

@@ -261,6 +261,27 @@ def test_rows_that_are_longer_than_a_tile(name, dynamic, kernels, whole):
     kernels.compile_for(80 if dynamic else 90)
 
 
+ENDINGS = {
+    "log_softmax": lambda x: torch.log_softmax(x, 1),
+    "largest": lambda x: (x.amax(1), x.amin(1), (x > 2).any(1)),
+    "normalized": lambda x: x * torch.rsqrt(x.pow(2).mean(-1, True) + 1e-6),
+}
+
+
+@pytest.mark.parametrize("columns", [5, 4096, 4097, 8205, 8192 + 16])
+@pytest.mark.parametrize("name", ENDINGS)
+def test_rows_that_end_within_a_vector(name, columns, kernels, whole):
+    """Whole blocks are loaded as vectors, without masks; what is left has a loop of its own."""
+    whole(1)
+    x = torch.randn(2, columns)
+    same(ENDINGS[name], (x,), dynamic=False)
+    (source,) = {source for source, _ in kernels.ran}
+    looped = source[source.index("_looped") :]
+    loads = [line for line in looped.splitlines() if "tl.load(" in line]
+    assert any("mask" not in line for line in loads) == (columns % 16 != 0)
+    kernels.compile_for(90)
+
+
 @pytest.mark.parametrize("name", ["softmax", "embedding", "reshaped", "transpose", "nearest"])
 def test_indices_of_64_bits(name, kernels, monkeypatch):
     monkeypatch.setattr(launch, "NARROW", 0)
