@@ -31,6 +31,7 @@ from pliant.base.values import dataclass, replace
 from pliant.graph.aligned_matmul import align_products
 from pliant.graph.body_code import FlatBody, bodies_in
 from pliant.graph.cse import eliminate_common_subexpressions
+from pliant.graph.epilogues import fuse_activations
 from pliant.graph.functionalize import NotFunctionalized, functionalize
 from pliant.graph.ir import Functional, FunctionalBuilder, Node, object_inputs
 from pliant.graph.known_masks import replace_known_masks
@@ -82,6 +83,7 @@ def simplify(functional: FunctionalBuilder, target: Target, hint: Hint) -> None:
     if target.place.type != "cpu":
         split_reductions(functional, hint)  # which have too few results to keep a GPU busy
         align_products(functional, hint)  # for which libraries have no fast kernels otherwise
+        fuse_activations(functional)  # which libraries compute on the way
 
 
 def or_not_generated(name: str, options: Options, generate: Callable[[], T]) -> T | None:

@@ -107,7 +107,7 @@ class _Padding:
         matrix = self._operand(parts, factors.second, is_left=False)
         if rows is None or matrix is None:
             return None
-        matrix = _transposed(parts, matrix) if factors.turned else matrix
+        matrix = parts.transposed(matrix) if factors.turned else matrix
         sizes = (rows.sizes[0], matrix.sizes[1])
         args, func = [rows, matrix], aten.mm.default
         if factors.added is not None:
@@ -142,7 +142,7 @@ class _Padding:
             matrix = parts.call(
                 aten.view.default, shape, stored.dtype, matrix, list(shape), view=True
             )
-        return _transposed(parts, matrix) if transposed else matrix
+        return parts.transposed(matrix) if transposed else matrix
 
     def _pad(self, parts: Replacement, stored: Tensor, sizes: tuple[Expr, ...]) -> Tensor:
         """The tensor padded with zeros at the ends, or itself if it is as it should be."""
@@ -173,9 +173,3 @@ def _pad_to(parts: Replacement, tensor: Tensor, sizes: Sequence[Expr]) -> Tensor
     for old, new in zip(reversed(tensor.sizes), reversed(sizes), strict=True):
         pads += [ZERO, new - old]
     return parts.call(aten.constant_pad_nd.default, sizes, tensor.dtype, tensor, pads)
-
-
-def _transposed(parts: Replacement, matrix: Tensor) -> Tensor:
-    (rows, columns), (down, along) = matrix.sizes, matrix.strides
-    sizes, strides = (columns, rows), (along, down)
-    return parts.call(aten.t.default, sizes, matrix.dtype, matrix, strides=strides, view=True)

@@ -48,6 +48,14 @@ class Replacement:
         self.nodes.append(result.node)
         return result
 
+    def transposed(self, matrix: Tensor) -> Tensor:
+        """A view of a matrix."""
+        (rows, columns), (down, along) = matrix.sizes, matrix.strides
+        sizes, strides = (columns, rows), (along, down)
+        return self.call(
+            torch.ops.aten.t.default, sizes, matrix.dtype, matrix, strides=strides, view=True
+        )
+
     def end(self) -> list[Node]:
         """All nodes; the last one has the result of the node that they replace."""
         (result,) = self.node.results

@@ -99,6 +99,7 @@ register("aten.mm.default", shape=_product(2), factors=_two, fresh=True)
 register("aten.bmm.default", shape=_product(3), factors=_two, fresh=True)
 register("aten.addmm.default", shape=_added_product(2), factors=_addmm, fresh=True)
 register("aten.baddbmm.default", shape=_added_product(3), fresh=True)
+register("aten._addmm_activation.default", fresh=True)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -373,7 +374,7 @@ register("aten.mv.default", shape=by_marks(in_rows, _need_equal(1)))
 
 
 _SAFE: Final = """
-mm addmm bmm baddbmm mv addmv addbmm addr dot vdot matmul linear bilinear einsum outer ger
-linalg_cross cdist _cdist_forward _pdist_forward _euclidean_dist
+mm addmm _addmm_activation bmm baddbmm mv addmv addbmm addr dot vdot matmul linear bilinear
+einsum outer ger linalg_cross cdist _cdist_forward _pdist_forward _euclidean_dist
 """
 register(*aten_names(_SAFE), raises=never)

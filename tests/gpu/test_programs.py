@@ -73,6 +73,56 @@ def test_scans_of_all_lengths(rows, columns, dtype, dynamic) -> None:
     same(program, x, dynamic=dynamic, close=close, expected=expected)
 
 
+ACTIVATIONS = {
+    "relu": F.relu,
+    "gelu": lambda x: F.gelu(x, approximate="tanh"),
+    "written out": lambda x: (
+        0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3.0))))
+    ),
+}
+
+
+@MODES
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_products(name, dtype, dynamic) -> None:
+    """cuBLAS computes them; without gradients, nobody reads the product itself."""
+    activation = ACTIVATIONS[name]
+
+    def program(x, weight, bias):
+        return activation(F.linear(x, weight, bias)) * 2
+
+    x, weight = torch.randn(3, 33, 64, device="cuda"), torch.randn(48, 64, device="cuda")
+    halves = [t.to(dtype) for t in (x, weight / 8, torch.randn(48, device="cuda"))]
+
+    def exact(*args):
+        return program(*[t.float() for t in args]).to(dtype)
+
+    with torch.no_grad():
+        close = {"atol": 2e-2, "rtol": 2e-2}
+        same(program, *halves, dynamic=dynamic, close=close, expected=exact)
+
+
+@MODES
+def test_the_head_of_a_language_model(dynamic) -> None:
+    """Rows of the product and of its gradient are padded, and none of it shows."""
+
+    def loss(h, weight, targets):
+        logits = F.linear(h, weight)[:, :-1].flatten(0, 1)
+        return F.cross_entropy(logits.float(), targets[:, 1:].flatten())
+
+    h = torch.randn(2, 300, 768, device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(10_007, 768, device="cuda", dtype=torch.bfloat16) / 30
+    targets = torch.randint(0, 10_007, (2, 300), device="cuda")
+    gradients = []
+    for function in (loss, pliant.compile(loss, dynamic=dynamic, fullgraph=True)):
+        leaves = [t.clone().requires_grad_() for t in (h, weight)]
+        result = function(*leaves, targets)
+        gradients.append((result.detach(), *torch.autograd.grad(result, leaves)))
+    torch.testing.assert_close(*gradients, rtol=3e-2, atol=1e-4)
+    assert gradients[0][2].stride() == gradients[1][2].stride()
+
+
 @MODES
 def test_many_additions_to_few_places(dynamic) -> None:
     """All processors add to the same numbers: integers come out exactly."""
