@@ -72,8 +72,8 @@ def _settings() -> dict[Any, Any]:
     writers = {}
     for name in dir(torch._C):
         if name.startswith(WRITABLE_NAMES):
-            plain, attention = name.removeprefix("_get_"), name[5:].removesuffix("_sdp_enabled")
-            for writer in (f"_set_{plain}", f"_set_sdp_use_{attention}"):
+            attention = name[5:].removesuffix("_sdp_enabled")
+            for writer in (name.replace("_get_", "_set_", 1), f"_set_sdp_use_{attention}"):
                 if hasattr(torch._C, writer):
                     writers[getattr(torch._C, name)] = getattr(torch._C, writer)
     return writers
@@ -103,7 +103,7 @@ WRITABLE_NAMES = (
     "_get_warnAlways", "_get_nnpack_enabled", "_get_cpu_allow_fp16", "_get_deterministic_fill",
     "_get_cublas_", "_get_cudnn_", "_get_mkldnn_", "_get_onednn_", "_get_flash_sdp", "_get_fa3_sdp",
     "_get_mem_efficient", "_get_math_sdp", "_get_overrideable", "_get_sdp_priority",
-    "_get_float32_matmul",
+    "_get_float32_matmul", "_cuda_get_cudnn",
 )  # fmt: skip
 SETTING_WRITERS = {**_settings(), **_flags()}
 HOOKS_MESSAGE = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
@@ -144,7 +144,7 @@ SETTING_NAMES = (
     "_get_onednn", "_get_fa3", "_get_cpu_allow", "_mtia_isBuilt", "_is_view_replay",
     "_is_multithreading", "_is_grad_layout", "_get_cpu_capability",
     "get_num_", "_accelerator_getAccelerator", "_get_accelerator", "_is_flash", "_cuda_isInBadFork",
-    "_cuda_isCurrentStreamCapturing",
+    "_cuda_isCurrentStreamCapturing", "_cuda_get_cudnn",
 )  # fmt: skip
 QUERY_NAMES = (
     "is_", "get_default", "get_autocast", "_is_any_autocast", "_is_autocast", "_get_privateuse1",

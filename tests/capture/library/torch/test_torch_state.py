@@ -1,5 +1,8 @@
 """Modes and state of PyTorch: inference mode, random numbers, devices, parameters made inside."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend
@@ -457,6 +460,33 @@ def test_settings_of_autograd(function):
             torch._C._autograd._saved_tensors_hooks_enable()
     finally:
         torch._C._autograd._saved_tensors_hooks_enable()
+
+
+WITH_CUDNN = """
+import sys, torch
+if not torch._C._has_cudnn:  # some other setting in C stands for that of builds for CUDA
+    torch._C._has_cudnn = True
+    torch._C._cuda_get_cudnn_benchmark_limit = sys.get_int_max_str_digits
+    torch._C._cuda_set_cudnn_benchmark_limit = sys.set_int_max_str_digits
+import pliant
+
+def function(x):
+    with torch.backends.cudnn.flags(enabled=False, benchmark_limit=3000):
+        y, inside = x + 1, torch._C._cuda_get_cudnn_benchmark_limit()
+    return y, inside, torch._C._cuda_get_cudnn_benchmark_limit()
+
+compiled = pliant.compile(function, fullgraph=True)
+for limit in (1000, 7000, 7000):
+    torch._C._cuda_set_cudnn_benchmark_limit(limit)
+    assert compiled(torch.ones(3))[1:] == (3000, limit)
+    assert torch._C._cuda_get_cudnn_benchmark_limit() == limit
+print(pliant.counters["compilations"])
+"""
+
+
+def test_settings_of_builds_with_cudnn():
+    done = subprocess.run([sys.executable, "-c", WITH_CUDNN], capture_output=True, text=True)
+    assert done.stdout == "2\n", done.stderr
 
 
 def test_a_message_about_hooks_is_guarded():
