@@ -129,11 +129,13 @@ def is_foreseen(
 ) -> bool:
     """Whether the results are new tensors with the strides that are foreseen for these values of
     symbols. (Behind them, a compiled graph may have more.)"""
+    others = [*args]  # dropout returns an empty tensor itself
     for strides, tensor in zip(layout.strides, result):
         if strides is None or not isinstance(tensor, torch.Tensor):
             continue
-        if any(tensor is arg for arg in args):  # dropout returns an empty tensor itself
+        if any(tensor is other for other in others):
             return False
+        others.append(tensor)
         for expr, actual in zip(strides, tensor.stride(), strict=True):
             has_value = expr.symbols <= values.keys()  # others are in the data
             if has_value and evaluate(expr, values) != actual:

@@ -187,6 +187,12 @@ class AliasWorld(World):
         # By identity: two fakes with equal metadata are two tensors.
         self._fakes[alias] = fake
 
+    def count_write(self, alias: TensorAlias) -> None:
+        """Count a write, or a change of metadata, as PyTorch's version counters do."""
+        alias.counter.writes += 1
+        if alias.base.input is not None:
+            self.function.times[alias.base.input] = alias.base.counter.writes
+
     def alias(self, fake: Fake) -> TensorAlias:
         entry = self._aliases.get(id(fake))
         if entry is None:

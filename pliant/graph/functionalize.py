@@ -361,11 +361,10 @@ class Functionalizer(AliasWorld):
         base.value.node = node
         self.function.nodes.append(node)
         base.version += 1  # from here on `value` makes views of this memory again
-        alias.counter.writes += 1
+        self.count_write(alias)
         keep_unwritten(base)
         if base.input is not None:
             self.function.writes[base.input] = base.value
-            self.function.times[base.input] = base.counter.writes
 
     def _put_back(self, alias: TensorAlias, new: Fake) -> Tensor:
         """The value of the whole base with `new` in place of the view: undoes view by view."""
@@ -401,6 +400,7 @@ class Functionalizer(AliasWorld):
         after = TensorAlias(base, value, base.version, before, describe(view), view_args, named)
         self._view_node(after, self.value(before), value)
         self._name(target, after)
+        self.count_write(after)
         return target
 
     def functionalize_data(

@@ -1,6 +1,7 @@
 """Programs with more in them than operators, for which there has to be code all the same."""
 
 import math
+from operator import methodcaller
 
 import pytest
 import torch
@@ -243,3 +244,46 @@ def test_gradient_of_a_tensor_in_reverse():
         for mine, theirs in zip(*pairs, strict=True):
             torch.testing.assert_close(mine.grad, theirs.grad)
     assert not events.counters["not_generated"]
+
+
+CHANGES = ["t_", "transpose_", "unsqueeze_", "squeeze_", "swapaxes_", "as_strided_", "add_"]
+ARGUMENTS = {
+    **{"transpose_": (0, 1), "unsqueeze_": (0,), "swapaxes_": (0, 1), "as_strided_": ((2,), (1,))},
+    "add_": (1,),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_of_metadata_count_as_versions(name: str, grad: bool) -> None:
+    """Of the tensor and of those that share its counter, made inside or outside."""
+    change = methodcaller(name, *ARGUMENTS.get(name, ()))
+
+    def made(x):
+        y = x * 1
+        change(y.detach())
+        return y, y[0]
+
+    def changed(x):
+        y = x * 1
+        change(y)
+        return y, y * 2
+
+    def both(x):
+        y = x * 1
+        change(y.detach()).mul_(2)
+        change(y.data)
+        return y
+
+    def outside(x):
+        change(x.detach())
+        return x * 2
+
+    for function in (made, changed, both, outside):
+        told = []
+        for call in (function, pliant.compile(function, backend="llvm")):
+            x = torch.ones(2, 3, requires_grad=grad)
+            results = call(x)
+            results = results if isinstance(results, tuple) else (results,)
+            told.append([t._version for t in (x, *results)])
+        assert told[0] == told[1], function.__name__

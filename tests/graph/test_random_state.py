@@ -333,6 +333,24 @@ def test_small_sizes_and_a_generator() -> None:
         assert torch.equal(one.get_state(), two.get_state())
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_dropout_of_an_empty_tensor_is_that_tensor(grad: bool) -> None:
+    """Also where its operand is returned, in each call."""
+
+    def function(x):
+        y = x + 1
+        return y, torch.dropout(y, 0.5, train=True), y * 2
+
+    compiled = pliant.compile(function, backend="llvm", dynamic=True)
+    for size in (0, 0, 3, 0, 0, 1, 1, 3):
+        x = torch.ones(size, requires_grad=grad)
+        told = []
+        for call in (function, compiled):
+            results = (x, *call(x))
+            told.append([[a is b for a in results] for b in results])
+        assert told[0] == told[1], size
+
+
 def test_a_generator_under_gradients_is_left_to_pytorch() -> None:
     compiled = pliant.compile(lambda x, g: x * torch.rand(3, generator=g), backend="llvm")
     x = torch.ones(3, requires_grad=True)

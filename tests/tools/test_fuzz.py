@@ -246,6 +246,13 @@ def test_an_infinity_is_no_finding_next_to_a_pole() -> None:
     assert rounding.accepted(infinite, near, [near, other_side])
     assert not rounding.accepted(infinite, near, [near, near * 1.5])
     assert not rounding.accepted(infinite, torch.tensor(-1.0), [torch.tensor(1.0)])
+    assert rounding.accepted(infinite / infinite, near, [near, other_side])
+
+
+def test_the_sign_of_an_infinity_is_no_finding_where_rounding_decides_it() -> None:
+    infinite = torch.tensor(torch.inf)
+    assert rounding.accepted(infinite, -infinite, [-infinite, infinite])
+    assert not rounding.accepted(infinite, -infinite, [-infinite, -infinite])
 
 
 def test_what_eager_cannot_tell_of_a_view_is_not_compared() -> None:
@@ -291,6 +298,16 @@ def test_remainders_by_next_to_nothing_are_told_from_others() -> None:
     assert why("return torch.signbit(a % a).nonzero()", "shape") is not None
     assert why("return torch.signbit(torch.float_power(a, a))", "values") is not None
     assert why("return torch.signbit(a + a).nonzero()", "shape") is None
+
+
+def test_a_view_behind_a_break_may_be_none() -> None:
+    text = "result (torch.bool): 1 differ; at (): eager tensor(True), pliant tensor(False)"
+    finding = {"kind": "values", "text": text, "place": ""}
+    branch = [["if bool((v > 0).any()):", ["w = v._is_view()"]], ["else:", ["w = 0"]]]
+    assert reason(program("v = a.unfold(0, 1, 1)", branch, "return w"), finding) is not None
+    assert reason(program("v = a.unfold(0, 1, 1)", "return v._is_view()"), finding) is None
+    other_way = {**finding, "text": text.replace("True), pliant tensor(False", "False), pliant t")}
+    assert reason(program("v = a.sin()", branch, "return w"), other_way) is None
 
 
 def test_memory_that_nobody_wrote_is_no_finding() -> None:

@@ -186,6 +186,18 @@ def _bits_of_rounding(program: Program, finding: dict[str, Any]) -> bool:
     return all(abs(a - b) <= UNITS for a, b in zip(eager, ours))
 
 
+LOST_VIEW = "(torch.bool): 1 differ; at (): eager tensor(True), pliant tensor(False)"
+
+
+def _view_behind_break(program: Program, finding: dict[str, Any]) -> bool:
+    """A tensor that a graph hands to the code behind a break, which asks whether it is a view."""
+    source = program.function_source()
+    asked = "._is_view()" in source and BRANCHES.search(source)
+    return finding["kind"] == "values" and LOST_VIEW in finding["text"] and bool(asked)
+
+
+BRANCHES = re.compile(r"^ +(if|while|for|try)\b", re.MULTILINE)
+
 RULES: dict[str, Rule] = {
     "eager's result depends on the place of the element": _odd_by_place,
     "a norm out of range, by the place of the element, that is counted": _counted_norm,
@@ -219,6 +231,7 @@ RULES: dict[str, Rule] = {
         and "negative dimension" in finding["text"]
         and "expand(-1, 0)" in program.function_source()
     ),
+    "a view of a tensor that is not returned, behind a break": _view_behind_break,
     "NameError instead of UnboundLocalError": lambda program, finding: (
         finding["place"] == "UnboundLocalError or NameError"
     ),

@@ -166,12 +166,12 @@ def accepted(
         return torch.stack([ours.eq(eager), *unstable]).any(0)
     a, b = ours.double(), eager.double()
     moved = torch.stack([other.double() for other in others if other is not None])
-    noise = (moved - b).abs().amax(0)
+    noise = torch.where(moved == b, 0.0, (moved - b).abs()).amax(0)  # of infinities, too
     normal = torch.finfo(eager.dtype).smallest_normal  # below it units don't get smaller
     close = (a - b).abs() <= _base(eager.dtype) * b.abs().clamp(min=normal) + 10 * noise
-    close |= a.eq(b)  # infinities
-    # Next to a pole everything is large and of either sign; on it, infinite.
-    at_pole = a.isinf() & (b.abs() > torch.finfo(eager.dtype).eps ** -0.5) & (noise >= b.abs())
+    close = close & (b.isfinite() | (noise > 0)) | a.eq(b)  # infinities
+    # Next to a pole everything is large and of either sign; on it, infinite or not a number.
+    at_pole = ~a.isfinite() & (b.abs() > torch.finfo(eager.dtype).eps ** -0.5) & (noise >= b.abs())
     same_kind = a.isfinite() == b.isfinite()
     unstable = ((moved.isfinite() != b.isfinite()) | (moved.isnan() != b.isnan())).any(0)
     sign_moves = (moved.signbit() != b.signbit()).any(0) | (noise > 0)
