@@ -21,7 +21,7 @@ from triton.compiler import compile as compile_source
 from pliant.targets.triton import gpu_code, interpret, library, variants
 from pliant.targets.triton.gpu_code import GpuCode
 from pliant.targets.triton.printer import PrintedKernel
-from pliant.targets.triton.variants import MULTIPLE, KernelVariant
+from pliant.targets.triton.variants import KernelVariant
 
 STAGED: Final = frozenset(("3.6", "3.7", "3.8", "3.9"))
 """The versions of Triton whose stages are known to be run as `_in_stages` does it."""
@@ -66,9 +66,9 @@ def machine_code(
     constexprs = constants(variant)
     signature = variants.signature(printed, variant) | dict.fromkeys(constexprs, "constexpr")
     attrs = {
-        (at,): [["tt.divisibility", MULTIPLE]]
+        (at,): [["tt.divisibility", multiple]]
         for at, multiple in enumerate(variant.multiples)
-        if multiple
+        if multiple > 1
     }
     source = ASTSource(function, signature, constexprs, attrs)
     options = variants.options(printed, variant)
