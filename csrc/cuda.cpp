@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kSharedMemory = 8;            // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr uint32_t kUsualShared = 48 << 10;  // what a kernel may have without asking
-constexpr int64_t kMultiple = 16;
+constexpr uint64_t kAtOnce = 16;  // bytes that a thread loads: `variants.AT_ONCE`
 constexpr int64_t kNarrow = (int64_t{1} << 31) - (1 << 20);  // `launch.NARROW` in Python
 constexpr int64_t kFewRows = 4096;  // `blocks.FEW_ROWS`
 
@@ -170,7 +170,8 @@ void CudaKernel::launch(c10::ArrayRef<const at::Tensor*> tensors,
   key.wide = largest >= kNarrow;
   for (size_t i = 0; i < arguments.size(); ++i) {
     arguments[i] = &cells[i];
-    if (i < std::min<size_t>(count, 64) && cells[i] % kMultiple == 0) key.multiples |= uint64_t{1} << i;
+    uint64_t multiple = i < tensors.size() ? kAtOnce : multiple_;
+    if (i < std::min<size_t>(count, 64) && cells[i] % multiple == 0) key.multiples |= uint64_t{1} << i;
   }
 
   c10::Device device = tensors[0]->device();

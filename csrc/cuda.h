@@ -44,12 +44,12 @@ struct CudaVariant {
   void *graph_ = nullptr, *node_ = nullptr, *ready_ = nullptr;
 };
 
-// A kernel in all variants that were needed so far. Python makes others: `make(wide, multiples,
+// A kernel in all variants that were needed so far. Python makes others: `make(wide, bits,
 // columns, few)`, as `pliant.targets.triton.launch` says.
 class CudaKernel {
  public:
-  CudaKernel(PyObject* make, bool by_rows, std::vector<bool> wide)
-      : make_(make), by_rows_(by_rows), wide_(std::move(wide)) {}
+  CudaKernel(PyObject* make, bool by_rows, std::vector<bool> wide, uint64_t multiple)
+      : make_(make), by_rows_(by_rows), wide_(std::move(wide)), multiple_(multiple) {}
 
   // The numbers are the extents (outer iterations, rows, columns), the arguments of the kernel, and
   // bounds of its indices.
@@ -71,6 +71,7 @@ class CudaKernel {
   PyObject* make_;  // held by the program
   bool by_rows_;
   std::vector<bool> wide_;  // arguments that have 64 bits in any case
+  uint64_t multiple_;       // that numbers may be
   std::mutex mutex_;
   std::map<Key, CudaVariant> variants_;
 };

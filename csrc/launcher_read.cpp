@@ -304,7 +304,8 @@ Step cuda_kernel(Reader& reader, const py::sequence& items) {
   py::sequence compiled = tile_kernel(reader, items, step.slots, step.values);
   step.kernel = std::make_shared<CudaKernel>(reader.callable(at(compiled, 2)),
                                              at(compiled, 0).cast<bool>(),
-                                             at(compiled, 1).cast<std::vector<bool>>());
+                                             at(compiled, 1).cast<std::vector<bool>>(),
+                                             at(compiled, 3).cast<uint64_t>());
   size_t numbers = CudaKernel::kExtents + step.kernel->arguments();
   TORCH_CHECK_VALUE(step.values.size() >= numbers && !step.slots.empty(), "too little for a kernel");
   step.writes = at(items, items.size() - 1).cast<bool>();

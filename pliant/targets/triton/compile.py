@@ -17,11 +17,12 @@ from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.compiler import compile as compile_source
+from triton.language.extra import libdevice
 
-from pliant.targets.triton import gpu_code, interpret, library, variants
+from pliant.targets.triton import gpu_code, instructions, interpret, library, variants
 from pliant.targets.triton.gpu_code import GpuCode
 from pliant.targets.triton.printer import PrintedKernel
-from pliant.targets.triton.variants import MULTIPLE, KernelVariant
+from pliant.targets.triton.variants import KernelVariant
 
 STAGED: Final = frozenset(("3.6", "3.7", "3.8", "3.9"))
 """The versions of Triton whose stages are known to be run as `_in_stages` does it."""
@@ -66,9 +67,9 @@ def machine_code(
     constexprs = constants(variant)
     signature = variants.signature(printed, variant) | dict.fromkeys(constexprs, "constexpr")
     attrs = {
-        (at,): [["tt.divisibility", MULTIPLE]]
+        (at,): [["tt.divisibility", multiple]]
         for at, multiple in enumerate(variant.multiples)
-        if multiple
+        if multiple > 1
     }
     source = ASTSource(function, signature, constexprs, attrs)
     options = variants.options(printed, variant)
@@ -88,7 +89,10 @@ def _in_stages(source: ASTSource, machine: GPUTarget, options: dict[str, Any]) -
     ir.load_dialects(context)
     backend.load_dialects(context)
     library_functions = backend.get_codegen_implementation(parsed)
-    code = source.make_ir(machine, parsed, library_functions, backend.get_module_map(), context)
+    modules = backend.get_module_map()
+    if machine.backend == "cuda":
+        modules |= {libdevice.__name__: instructions.LIBRARY}
+    code = source.make_ir(machine, parsed, library_functions, modules, context)
     metadata = {"target": machine, **vars(parsed)}
     stages: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
     backend.add_stages(stages, parsed, source.language)

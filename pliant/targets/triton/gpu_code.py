@@ -26,6 +26,8 @@ from pliant.targets.triton import variants
 from pliant.targets.triton.printer import PrintedKernel
 from pliant.targets.triton.variants import KernelVariant
 
+CALLED: Final = ("library.py", "instructions.py")
+"""The files with functions that kernels call."""
 PACKAGES: Final = ("triton", "pytorch-triton")
 """Under which names Triton is installed."""
 COMPILER_SETTINGS: Final = (
@@ -135,6 +137,5 @@ def triton_version() -> str | None:
 @lru_cache(1)
 def _library() -> str:
     """The hash of the functions that kernels call: they become part of the machine code."""
-    content = pkgutil.get_data("pliant.targets.triton", "library.py")
-    assert content is not None
-    return hashlib.sha256(content).hexdigest()
+    contents = [pkgutil.get_data("pliant.targets.triton", name) for name in CALLED]
+    return hashlib.sha256(b"".join([content or b"" for content in contents])).hexdigest()

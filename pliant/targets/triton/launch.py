@@ -26,7 +26,7 @@ from pliant.targets.triton import gpu_code
 from pliant.targets.triton.blocks import FEW_ROWS, WHOLE, blocks_for, power_of_two
 from pliant.targets.triton.gpu_code import GpuCode
 from pliant.targets.triton.printer import PrintedKernel
-from pliant.targets.triton.variants import MULTIPLE, KernelVariant
+from pliant.targets.triton.variants import AT_ONCE, KernelVariant, multiples, number_multiple
 
 if TYPE_CHECKING:
     from pliant.targets.triton import compile as compiler
@@ -79,23 +79,21 @@ class CudaKernel:
         self.failed: dict[KernelVariant, Exception] = {}
         self.compiling: dict[KernelVariant, Callable[[], Any]] = {}  # in other threads
 
-    def variant(self, wide: bool, multiples: int, columns: int, few: bool) -> tuple[int, ...]:
+    def variant(self, wide: bool, bits: int, columns: int, few: bool) -> tuple[int, ...]:
         """The address of a function, its threads and shared memory in bytes, and its tile: for
-        indices of 64 bits or not, arguments that are multiples of 16 (as bits), and rows of up to
-        so many columns; `few`: there are less than `FEW_ROWS`."""
-        variant = self._described(wide, multiples, columns, few)
+        indices of 64 bits or not, arguments that are the multiples that matter (as bits), and rows
+        of up to so many columns; `few`: there are less than `FEW_ROWS`."""
+        variant = self._described(wide, bits, columns, few)
         if variant in self.failed:  # the graph runs with PyTorch's operators for such sizes
             raise self.failed[variant]
         if variant not in self.loaded:
             self.loaded[variant] = self._load_or_tell(variant)
         return self.loaded[variant]
 
-    def _described(self, wide: bool, multiples: int, columns: int, few: bool) -> KernelVariant:
+    def _described(self, wide: bool, bits: int, columns: int, few: bool) -> KernelVariant:
         count = len(self.printed.buffers) + len(self.printed.arguments)
-        divisible = tuple([bool(multiples >> at & 1) for at in range(count)])
-        return KernelVariant(
-            blocks_for(self.printed.tiling, columns, self.whole, few), wide, divisible
-        )
+        known = multiples(self.printed, [bool(bits >> at & 1) for at in range(count)])
+        return KernelVariant(blocks_for(self.printed.tiling, columns, self.whole, few), wide, known)
 
     @cached_property
     def functions(self) -> dict[str, Any]:
@@ -168,10 +166,11 @@ class CudaKernel:
 
     def _expected(self, numbers: Sequence[int]) -> tuple[bool, int, int, bool]:
         arguments = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
-        multiples = [True] * len(self.printed.buffers)
-        multiples += [number % MULTIPLE == 0 for number in arguments]
-        # Triton makes wider loads where it knows that an argument is a multiple of 16.
-        bits = sum([1 << at for at, multiple in enumerate(multiples) if multiple])
+        # Triton makes wider loads where it knows what an argument is a multiple of.
+        divisor = number_multiple(self.printed)
+        fulfilled = [True] * len(self.printed.buffers)
+        fulfilled += [number % divisor == 0 for number in arguments]
+        bits = sum([1 << at for at, holds in enumerate(fulfilled) if holds])
         outer, rows, columns = numbers[:EXTENTS]
         return False, bits, power_of_two(columns), outer * rows < FEW_ROWS
 
@@ -207,6 +206,7 @@ def choose(
     elements = [t.untyped_storage().nbytes() // t.element_size() for t in tensors]
     # Indices of 32 bits are faster, and right as long as nothing in the kernel exceeds them.
     limit = max([programs, outer, rows, columns, *map(abs, narrow), *bounds, *elements])
-    multiples = [t.data_ptr() % MULTIPLE == 0 for t in tensors]
-    multiples += [number % MULTIPLE == 0 for number in arguments]
-    return programs, KernelVariant(blocks, limit >= NARROW, tuple(multiples))
+    divisor = number_multiple(printed)
+    fulfilled = [t.data_ptr() % AT_ONCE == 0 for t in tensors]
+    fulfilled += [number % divisor == 0 for number in arguments]
+    return programs, KernelVariant(blocks, limit >= NARROW, multiples(printed, fulfilled))

@@ -19,6 +19,7 @@ from pliant.targets.triton import launch
 from pliant.targets.triton.blocks import FEW_AT_ONCE, FEW_ROWS, MOST_ROWS, WHOLE
 from pliant.targets.triton.printer import NAME, PrintedKernel, printed
 from pliant.targets.triton.tiling import NotTiled, Pass, Tiling, tiled
+from pliant.targets.triton.variants import number_multiple
 
 FEW_PROGRAMS: Final = 128  # a GPU has about as many processors
 MANY_COLUMNS: Final = 1 << 15
@@ -128,7 +129,7 @@ class TritonTarget:
     def _handle(self, kernel: launch.CudaKernel, source: KernelSource) -> Any:
         kernel.expect(_triton(source).expected)
         wide = [argument.wide for argument in kernel.printed.arguments]
-        return kernel.printed.tiling.by_rows, wide, kernel.variant
+        return kernel.printed.tiling.by_rows, wide, kernel.variant, number_multiple(kernel.printed)
 
     def launch_parameters(self, kernel: Kernel, hint: Hint) -> LaunchParameters:
         """Iterations of the outer loops, rows, columns; the arguments of the kernel; bounds."""

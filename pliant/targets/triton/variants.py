@@ -1,11 +1,12 @@
 """What a kernel is compiled for, as data: nothing here needs Triton.
 
-The one idea: a variant is a tile, the width of indices, and which arguments are multiples of 16.
-It is made when a call first needs it, and kept.
+The one idea: a variant is a tile, the width of indices, and which arguments are such multiples that
+threads load 16 bytes at a time. It is made when a call first needs it, and kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pliant.base.values import dataclass
@@ -13,17 +14,32 @@ from pliant.targets.triton.blocks import Blocks
 from pliant.targets.triton.expressions import POINTERS
 from pliant.targets.triton.printer import PrintedKernel
 
-MULTIPLE: Final = 16
+AT_ONCE: Final = 16  # bytes that a thread loads
 
 
 @dataclass(frozen=True, slots=True)
 class KernelVariant:
-    """What machine code is for. `multiples`: for each tensor and number whether its address or
-    value is known to be a multiple of 16."""
+    """What machine code is for. `multiples`: for each tensor and number what its address or value
+    is known to be a multiple of."""
 
     blocks: Blocks
     wide: bool  # indices of 64 bits
-    multiples: tuple[bool, ...]
+    multiples: tuple[int, ...]
+
+
+def number_multiple(printed: PrintedKernel) -> int:
+    """What lengths and strides, which count elements, have to be multiples of so that rows begin
+    where 16 bytes do: 4 if all elements have 32 bits."""
+    smallest = min([buffer.type.bits for buffer in printed.buffers])
+    return 8 * AT_ONCE // max(smallest, 8)
+
+
+def multiples(printed: PrintedKernel, fulfilled: Sequence[bool]) -> tuple[int, ...]:
+    """For each tensor and number what it is known to be a multiple of, from whether it is one of
+    what matters."""
+    possible = [AT_ONCE] * len(printed.buffers)
+    possible += [number_multiple(printed)] * len(printed.arguments)
+    return tuple([n if holds else 1 for n, holds in zip(possible, fulfilled, strict=True)])
 
 
 def constants(variant: KernelVariant) -> dict[str, int | str]:

@@ -1,12 +1,15 @@
 """Programs of GPU tensors, compiled on a machine without a GPU: tensors without memory stand for
 them. What is looked at is the program of the launcher: which device has what."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import nn
+from triton.backends.nvidia import compiler as nvidia
 
 import pliant
 from pliant.backends import compile_graph, llvm
@@ -14,6 +17,7 @@ from pliant.backends.own_backend import OwnBackend
 from pliant.base import events
 from pliant.graph import aliases
 from pliant.targets.triton import compile as compiler
+from pliant.targets.triton import launch
 from pliant.targets.triton.blocks import blocks_for
 from pliant.targets.triton.printer import printed
 from pliant.targets.triton.target import TritonTarget
@@ -29,7 +33,7 @@ class WithoutDevice(TritonTarget):
 
     def compile(self, source):
         kernel = printed(source.kernel)
-        return kernel.tiling.by_rows, [argument.wide for argument in kernel.arguments], len
+        return kernel.tiling.by_rows, [argument.wide for argument in kernel.arguments], len, 16
 
 
 @OwnBackend
@@ -196,10 +200,39 @@ def test_scans_are_one_kernel_each_and_keep_what_eager_keeps_on_gpus(
     for columns in (8, 1 << 15):
         blocks = blocks_for(kernel.tiling, columns)
         count = len(kernel.buffers) + len(kernel.arguments)
-        variant = compiler.KernelVariant(blocks, False, (True,) * count)
+        variant = compiler.KernelVariant(blocks, False, (16,) * count)
         function = compiler.function_for(whole, variant)
         target = compiler.amd(machine) if isinstance(machine, str) else compiler.nvidia(machine)
         assert compiler.machine_code(kernel, function, variant, target).binary
+
+
+VECTORS = {
+    "pointwise": lambda x: x + x.t().contiguous().t(),
+    "softmax": lambda x: torch.softmax(x, -1),
+    "halves": lambda x: torch.cat([-x[:, x.shape[1] // 2 :], x[:, : x.shape[1] // 2]], 1) * x,
+    "sum of rows": lambda x: (x * 2).sum(1),
+}
+
+
+@pytest.mark.parametrize(("t", "columns"), [(torch.float32, 1000), (torch.bfloat16, 1008)])
+@pytest.mark.parametrize("name", VECTORS)
+def test_symbolic_sizes_are_loaded_16_bytes_at_a_time(name, t, columns, programs, monkeypatch):
+    """As fixed ones are: rows begin where 16 bytes do, which a size of 1000 is enough for."""
+    sources, texts = [], []
+    compile = WithoutDevice.compile
+    keep = lambda self, source: [sources.append(source), compile(self, source)][1]
+    monkeypatch.setattr(WithoutDevice, "compile", keep)
+    assemble = nvidia.CUDABackend.make_cubin
+    note = lambda self, text, *args: [texts.append(text), assemble(self, text, *args)][1]
+    monkeypatch.setattr(nvidia.CUDABackend, "make_cubin", note)
+    programs(VECTORS[name], torch.empty(64, columns, dtype=t, device=META), dynamic=True)
+    (source,) = sources
+    kernel = launch.CudaKernel(source.printed, source.key, META)
+    variant = kernel._described(*kernel._expected(source.expected))
+    function = compiler.function_for(kernel.functions, variant)
+    assert compiler.machine_code(source.printed, function, variant, compiler.nvidia(90)).binary
+    loads = re.findall(r"ld\.global\S*", texts[0])
+    assert loads and all(".v4.b32" in load for load in loads)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ looked at."""
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,11 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from triton.backends.nvidia import compiler as nvidia
+from triton.language.extra.cuda import libdevice
 
 import pliant
 from pliant.targets import kernel_cache as disk
 from pliant.targets.triton import compile as compiler
-from pliant.targets.triton import gpu_code, launch, variants
+from pliant.targets.triton import gpu_code, instructions, launch, variants
 from pliant.targets.triton.gpu_code import GpuCode, pack, unpack
 from pliant.targets.triton.printer import printed
 from tests.targets.test_kernel_cache import DAMAGES, damage, files
@@ -275,3 +278,44 @@ def lines_of_both(tmp_path):
     one, two = map(lines, together)
     assert one[:-1] == two[:-1]
     return one
+
+
+FUNCTION = """@triton.jit
+def kernel(b0, b1, ROWS: tl.constexpr):
+    place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    tl.store(b1 + place, libdevice.{name}(tl.load(b0 + place)))
+"""
+
+
+def operations(binary):
+    """The operations of the instructions in an ELF file, without registers."""
+    (table,) = struct.unpack_from("<Q", binary, 0x28)
+    size, count, names = struct.unpack_from("<HHH", binary, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQ", binary, table + size * n) for n in range(count)]
+    start = sections[names][4]
+    texts = {}
+    for name, _, _, _, at, length in sections:
+        end = binary.index(b"\0", start + name)
+        texts[binary[start + name : end]] = binary[at : at + length]
+    code = texts[b".text.kernel"]
+    return [struct.unpack_from("<H", code, at)[0] & 0xFFF for at in range(0, len(code), 16)]
+
+
+@pytest.mark.parametrize("t", ["fp32", "fp64"])
+@pytest.mark.parametrize("name", instructions.INSTRUCTIONS)
+def test_functions_of_one_instruction_are_those_of_the_library(name, t, monkeypatch):
+    linked = []
+    link = nvidia.llvm.link_extern_libs
+    monkeypatch.setattr(
+        nvidia.llvm, "link_extern_libs", lambda *args: [linked.append(args), link(*args)][1]
+    )
+    function = compiler.functions(FUNCTION.format(name=name), f"{name} {t}", False)["kernel"]
+    options = variants.options(printed(COLUMNS), described())
+    made = []
+    for library in (instructions.LIBRARY, libdevice):
+        monkeypatch.setattr(instructions, "LIBRARY", library)
+        signature = {"b0": f"*{t}", "b1": f"*{t}", "ROWS": "constexpr"}
+        source = compiler.ASTSource(function, signature, {"ROWS": 256}, {})
+        made.append(compiler._in_stages(source, compiler.nvidia(90), options))
+    assert operations(made[0].binary) == operations(made[1].binary)
+    assert len(linked) == (1 if t == "fp32" else 2)

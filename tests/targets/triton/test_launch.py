@@ -103,7 +103,7 @@ steps = [
 ]
 symbols = [(0, "size", 0), (0, "size", 1)]
 for by_rows, programs in ((False, 3 * 2 * 3), (True, 3 * 2)):
-    kernel = (by_rows, [False], make)
+    kernel = (by_rows, [False], make, 16)
     launcher = Launcher(1, symbols, steps, [], (), None, (), (kernel,))
     x = torch.zeros(3, 33)
     for _ in range(3):
