@@ -92,7 +92,7 @@ class CudaKernel:
 
     def _described(self, wide: bool, multiples: int, columns: int, few: bool) -> KernelVariant:
         count = len(self.printed.buffers) + len(self.printed.arguments)
-        divisible = tuple([bool(multiples >> at & 1) for at in range(count)])
+        divisible = _that_matter(self.printed, [bool(multiples >> at & 1) for at in range(count)])
         return KernelVariant(
             blocks_for(self.printed.tiling, columns, self.whole, few), wide, divisible
         )
@@ -209,4 +209,11 @@ def choose(
     limit = max([programs, outer, rows, columns, *map(abs, narrow), *bounds, *elements])
     multiples = [t.data_ptr() % MULTIPLE == 0 for t in tensors]
     multiples += [number % MULTIPLE == 0 for number in arguments]
-    return programs, KernelVariant(blocks, limit >= NARROW, tuple(multiples))
+    return programs, KernelVariant(blocks, limit >= NARROW, _that_matter(printed, multiples))
+
+
+def _that_matter(printed: PrintedKernel, multiples: Sequence[bool]) -> tuple[bool, ...]:
+    """Without those of arguments that have 64 bits in any case. They are numbers that a kernel
+    computes with, not places in memory: a seed needs no kernel of its own."""
+    wide = [False] * len(printed.buffers) + [argument.wide for argument in printed.arguments]
+    return tuple([multiple and not w for multiple, w in zip(multiples, wide, strict=True)])
