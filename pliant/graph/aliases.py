@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import fx
 
 from pliant.base.checks import check, suppose
+from pliant.base.late import Late
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.base.weak import weakly
@@ -46,6 +47,11 @@ from pliant.sym.expr import Expr, integer
 from pliant.sym.floats import FloatExpr, held_as
 from pliant.sym.frozen import SYMBOLS, FrozenEnv
 from pliant.sym.node import SYMBOLIC, bridge_of, from_torch
+
+if TYPE_CHECKING:
+    from pliant.graph import gpu_draws
+else:
+    gpu_draws = Late("pliant.graph.gpu_draws")  # which few programs need
 
 DEVICES: Final = ("cpu", "cuda")
 WRAPPED: Final = {  # how PyTorch's C++ puts numbers into tensors
@@ -387,6 +393,10 @@ class AliasWorld(World):
         if condition not in self.function.conditions:
             self.function.conditions.append(condition)
         return True
+
+    def dropout(self, x: Fake, p: float) -> tuple[Fake, float] | None:
+        """What a dropout keeps, and the factor of that; None if PyTorch has to draw it."""
+        return gpu_draws.dropout(self, x, p)
 
     def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
         """Append `node`, whose results are the values of `fakes`."""

@@ -67,6 +67,11 @@ class Op(Enum):
     IOTA = auto()
     AS_INDEX = auto()
 
+    # 32 random bits, as kernels of eager PyTorch's on CUDA draw them: a function of its arguments,
+    # (seed, first counter, element, threads, how many neighbours a thread takes at a time: 1, 2, 4
+    # or 8). Each call of a thread gives four numbers. `threads` is a multiple of 256.
+    PHILOX = auto()
+
     # Numbers. Integers wrap around. DIV is true division; FLOOR_DIV and REMAINDER round to minus
     # infinity (Python's // and %), TRUNC_DIV and FMOD to zero (C's / and %).
     ADD = auto()
@@ -180,7 +185,7 @@ STATEMENTS: Final = frozenset({Op.STORE, Op.ATOMIC_ADD, Op.CARRY})  # without a 
 # Roughly how many instructions an operation needs, where it is not one.
 WEIGHT: Final = dict.fromkeys(
     (Op.EXP, Op.EXP2, Op.EXPM1, Op.LOG, Op.LOG2, Op.LOG10, Op.LOG1P, Op.SIN, Op.COS, Op.TANH)
-    + (Op.SIGMOID, Op.SILU, Op.ERF, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD),
+    + (Op.SIGMOID, Op.SILU, Op.ERF, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD, Op.PHILOX),
     20,
 )
 INDEXED: Final = MEMORY | {Op.IOTA, Op.AS_INDEX}
@@ -219,6 +224,7 @@ SIGNATURES: Final[dict[Op, Signature]] = {
     Op.CONSTANT: Signature((), types.ANY, None),
     Op.IOTA: Signature((), types.ANY, Type.I64),
     Op.AS_INDEX: Signature((Type.I64,), types.ANY, Type.I64),
+    Op.PHILOX: Signature((Type.I64,) * 5, types.ANY, Type.U32),
     Op.SELECT: Signature((Type.BOOL, SAME, SAME), types.ANY),
     Op.CAST: Signature(_UNARY, types.ANY, None),
     Op.BITCAST: Signature(_UNARY, types.ANY, None),

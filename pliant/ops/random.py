@@ -21,6 +21,7 @@ from pliant.fake.rule import Args, Kwargs, ShapeRule, is_empty
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
+HALVES: Final = (torch.bfloat16, torch.float16)
 
 
 def _drawn_shape(defaults: tuple[float, ...], allowed: Callable[..., bool]) -> ShapeRule:
@@ -50,9 +51,24 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> Any:
         return x
     if p == 1:
         return x * 0.0
-    if x.device.type == "cuda":  # one kernel of PyTorch's, which draws in an order of its own
+    if x.device.type != "cpu":  # one kernel of PyTorch's, which draws in an order of its own
         return aten.native_dropout.default(x, p, train)[0]
     return x * torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
+
+
+def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
+    """Drawn by the kernel that computes with it, where that gives eager's numbers. As in eager's
+    kernel infinity times 0 is nan, and the product is rounded once."""
+    usual = train is not False and isinstance(p, float | int) and 0 < p < 1
+    if not usual or not x.is_floating_point():
+        return NotImplemented
+    drawn = x._world().dropout(x, p)  # type: ignore[attr-defined]
+    if drawn is None:
+        return NotImplemented
+    mask, scale = drawn
+    if x.dtype not in HALVES:
+        return x * mask * scale, mask
+    return aten._to_copy.default(x.float() * mask * scale, dtype=x.dtype), mask
 
 
 def _bernoulli(t: torch.Tensor, p: float = 0.5, generator: Any = None) -> Any:
@@ -106,7 +122,7 @@ register("aten.bernoulli.p", fills_first=True, decomposition=_bernoulli)
 register(*aten_names("randint randint_like randperm random"), draws_integers=True)
 register("aten.bernoulli", "aten.normal", raises=_takes_tensors)
 register("aten.poisson.default", shape=shapes.contiguous(shapes.floats_only))
-register("aten.native_dropout.default", pointwise=True)
+register("aten.native_dropout.default", pointwise=True, decomposition=_native_dropout)
 register("aten.dropout.default", decomposition=_dropout)
 register_functions((F.dropout, torch.dropout), symbolic=_symbolic_dropout, cast_by_parts=True)
 register(

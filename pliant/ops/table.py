@@ -29,6 +29,7 @@ FAMILIES: Final = {
     "matmul": "addr cross dist dot einsum ger linear mat mm mv outer",
     "norms": "norm",
     "pooling": "pool",
+    "philox": "philox",
     "random": "bernoulli binomial cauchy dirichlet dropout exponential geometric normal poisson "
     "rand standard_gamma uniform",
     "recurrent": "gru lstm pack rnn",

@@ -204,6 +204,125 @@ def test_random_numbers(name, dtype, dynamic) -> None:
     same(DRAWN[name], X.to("cuda", dtype), dynamic=dynamic, seed=7)
 
 
+SIZES = [(), (1,), (3,), (4,), (1001,), (64, 100), (7, 9, 11), (0, 5), (1, 1000), (3_000_000,)]
+SIZES += [(2_000_001,), (5_000_002,), (1500, 1501), (2048, 4096)]
+
+
+@MODES
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_dropout_of_all_sizes(dtype, dynamic) -> None:
+    """Which element gets which number depends on how many there are."""
+
+    def program(x):
+        return F.dropout(x, 0.1).relu() * 2
+
+    for at, sizes in enumerate(SIZES):
+        same(program, torch.randn(sizes, device="cuda", dtype=dtype), dynamic=dynamic, seed=at)
+
+
+def several_dropouts(x, w):
+    y = F.dropout(x * w, 0.2)
+    return F.dropout(y.sum(1, keepdim=True) + y, 0.5), F.dropout(y.softmax(-1), 0.3), y.t()
+
+
+DROPOUTS = {
+    "of a view": lambda x: F.dropout(x.view(-1)[4:-4], 0.3) + 1,
+    "of a view that is not aligned": lambda x: F.dropout(x.view(-1)[1:-3], 0.3) + 1,
+    "of a part of a result": lambda x: F.dropout((x * 2).view(-1)[1:-3], 0.3) + 1,
+    "transposed": lambda x: F.dropout(x.t(), 0.3) + 1,
+    "transposed and computed": lambda x: F.dropout(x.t() * 2, 0.3) + 1,
+    "of a part": lambda x: F.dropout(x[:, 1:], 0.3) + 1,
+    "expanded": lambda x: F.dropout(x[0].expand(50, -1), 0.3) + 1,
+    "written before": lambda x: F.dropout(x.mul_(2), 0.3) + 1,
+    "in place": lambda x: F.dropout(x, 0.3, inplace=True) + 1,
+    "several": lambda x: several_dropouts(x, x[0]),
+    "beside other draws": lambda x: F.dropout(torch.rand_like(x) + F.dropout(x, 0.2), 0.5),
+    "in the last place": lambda x: F.dropout(x, 1e-9) + F.dropout(x, 1 - 1e-9),
+    "large": lambda x: F.dropout(x[0, 0].expand(1 << 22) * 2, 0.4) + 1,
+    "of infinities": lambda x: F.dropout(x / 0, 0.5) + 1,
+    "in a loop": lambda x: [x := F.dropout(x, 0.1) for _ in range(5)][-1],
+}
+
+
+@MODES
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", DROPOUTS)
+def test_dropouts(name, dtype, dynamic) -> None:
+    x = torch.randn(64, 100, device="cuda", dtype=dtype)
+    same(DROPOUTS[name], x, dynamic=dynamic, seed=3, close={"rtol": 1e-2} if "sev" in name else {})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_dropout_is_one_kernel(dtype) -> None:
+    """PyTorch draws none of these numbers, as far as this version draws as it is supposed to."""
+    x = torch.randn(64, 100, device="cuda", dtype=dtype)
+    compiled = pliant.compile(lambda x: F.dropout(x, 0.1).relu() * 2)
+    compiled(x)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        compiled(x)
+    names = [event.key for event in profile.key_averages()]
+    assert not [name for name in names if "fused_dropout" in name], names
+
+
+@MODES
+@pytest.mark.parametrize("sizes", [(64, 100), (63, 101), (1500, 1501)])
+def test_gradients_of_dropouts(sizes, dynamic) -> None:
+    """The backward draws the same numbers again, and doesn't advance the generator."""
+
+    def program(x, w):
+        return F.dropout(F.dropout(x * w, 0.1).relu() * 3, 0.5).sin()
+
+    outcomes = []
+    for function in (program, pliant.compile(program, dynamic=dynamic, fullgraph=True)):
+        torch.manual_seed(5)
+        x, w = torch.randn(*sizes, device="cuda"), torch.randn(sizes[1], device="cuda")
+        x.requires_grad_(), w.requires_grad_()
+        results = []
+        for _ in range(3):
+            y = function(x, w)
+            between = torch.cuda.get_rng_state()
+            torch.randn(5, device="cuda")
+            results += [y, *torch.autograd.grad(y.sum(), (x, w))]
+            results += [between, torch.cuda.get_rng_state()]
+        outcomes.append([r.detach() for r in results])
+    torch.testing.assert_close(*outcomes)
+
+
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**32 + 7, 2**63 - 1, 2**64 - 1])
+def test_dropout_with_any_seed(seed) -> None:
+    """The state of the generator is two numbers of 64 bits."""
+    x = torch.randn(1000, device="cuda")
+    compiled = pliant.compile(lambda x: F.dropout(x, 0.5) + 1)
+    for offset in (0, 4, 2**32 - 4, 2**34):
+        outcomes = []
+        for function in (lambda x: F.dropout(x, 0.5) + 1, compiled):
+            torch.cuda.manual_seed(seed)
+            torch.cuda.default_generators[0].set_offset(offset)
+            outcomes.append((function(x), torch.cuda.get_rng_state()))
+        torch.testing.assert_close(*outcomes, rtol=0, atol=0)
+
+
+def test_a_dropout_in_a_graph_that_the_user_captures() -> None:
+    """There the numbers of the generator are known to the device only: each replay has others."""
+    compiled = pliant.compile(lambda x: F.dropout(x, 0.5) + 1)
+    x = torch.randn(64, 64, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        compiled(x)
+    torch.cuda.synchronize()
+    drawn = []
+    for function in (lambda x: F.dropout(x, 0.5) + 1, compiled):
+        torch.manual_seed(1)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = function(x)
+        for _ in range(2):
+            graph.replay()
+            drawn.append(result.clone())
+    assert torch.equal(drawn[0], drawn[2]) and torch.equal(drawn[1], drawn[3])
+    assert not torch.equal(drawn[0], drawn[1])
+
+
 MIXED = {
     "scalar on the CPU": lambda x: x * torch.tensor(3.0),
     "scalar that is computed": lambda x: x * (torch.tensor(3.0) + 1),

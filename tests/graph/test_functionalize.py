@@ -281,9 +281,9 @@ def test_changes_of_metadata_count_as_versions(name: str, grad: bool) -> None:
 
     for function in (made, changed, both, outside):
         told = []
-        for call in (function, pliant.compile(function, backend="llvm")):
+        for run in (function, pliant.compile(function, backend="llvm")):
             x = torch.ones(2, 3, requires_grad=grad)
-            results = call(x)
+            results = run(x)
             results = results if isinstance(results, tuple) else (results,)
             told.append([t._version for t in (x, *results)])
         assert told[0] == told[1], function.__name__

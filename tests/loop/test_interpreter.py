@@ -68,7 +68,7 @@ def test_integers_wrap_and_divide_as_pytorchs():
 
 def test_every_operation_can_be_run():
     elsewhere = "LOAD STORE CONSTANT IOTA AS_INDEX CAST BITCAST WELFORD WELFORD_M2 SUM PROD MAX MIN"
-    elsewhere += " ARG_MAX ARG_MIN ANY ALL CARRIED CARRY ATOMIC_ADD"
+    elsewhere += " ARG_MAX ARG_MIN ANY ALL CARRIED CARRY ATOMIC_ADD PHILOX"
     assert set(FLOATS) | set(INTEGERS) | set(SHIFTS) | {Op[n] for n in elsewhere.split()} == set(Op)
 
 

@@ -17,6 +17,7 @@ import torch
 from pliant.loop.ir import REDUCTIONS, Kernel, Loop, LoopKind, LoopValue, Op, Statement
 from pliant.loop.types import FLOAT, INTEGER, Type, largest, smallest, wrapped
 from pliant.sym.expr import Expr, evaluate
+from tests.support import philox
 
 Number = Any  # int | bool | torch.Tensor without dimensions
 
@@ -167,6 +168,10 @@ def _bitcast(machine: _Machine, value: LoopValue) -> Number:
     return result if value.type.kind == "float" else result.item()
 
 
+def _philox(machine: _Machine, value: LoopValue) -> Number:
+    return philox.number(*machine.args(value))
+
+
 def _second_moment(machine: _Machine, value: LoopValue) -> Number:
     return _welford(machine.seen[value.args[0]], value)[1]
 
@@ -191,6 +196,7 @@ _RUN: Final[dict[Op, Callable[[_Machine, LoopValue], Any]]] = {
     Op.AS_INDEX: _as_index,
     Op.CAST: _cast,
     Op.BITCAST: _bitcast,
+    Op.PHILOX: _philox,
     Op.WELFORD_M2: _second_moment,
     Op.CARRIED: lambda machine, value: machine.carried[value],
     Op.CARRY: _carry,

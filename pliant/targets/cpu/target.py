@@ -10,7 +10,7 @@ import torch
 
 from pliant.base import devices
 from pliant.base.values import dataclass
-from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement
+from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement, values
 from pliant.sym.expr import product_of
 from pliant.targets.cpu.jit import KernelCompiler, host
 from pliant.targets.cpu.loop_nest import arrange
@@ -51,8 +51,10 @@ class CpuTarget:
         return host()
 
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
-        """There is code for every type and operation of the loop IR, but for atomic ones: updates
-        are made in order."""
+        """There is code for every type and operation of the loop IR, but for atomic ones (updates
+        are made in order) and for the random numbers of GPUs."""
+        if any(value.op is Op.PHILOX for value in values(kernel.body)):
+            return "random numbers of a GPU's generator"
         return None
 
     def arrange(self, kernel: Kernel, hint: Hint) -> Kernel:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.sym.expr import Expr, from_factors, from_terms, substitute
 
 Axes = frozenset[str]
@@ -28,11 +28,13 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class KernelArgument:
-    """A number that the launcher computes. `wide` ones have 64 bits in any case."""
+    """A number that the launcher computes. `wide` ones have 64 bits in any case. `aligned`: it may
+    matter what it is a multiple of."""
 
     name: str
     expr: Expr
     wide: bool
+    aligned: bool = True
 
 
 class KernelArguments:
@@ -52,6 +54,12 @@ class KernelArguments:
                 name = f"n{len(self.all)}"
             argument = self.all[expr, wide] = KernelArgument(name, expr, wide)
         return argument.name
+
+    def is_no_place(self, expr: Expr) -> None:
+        """Note that a number says nothing of memory: it needs no kernel for its multiples."""
+        argument = self.all.get((expr, True))
+        if argument is not None:
+            self.all[expr, True] = replace(argument, aligned=False)
 
 
 def _name_of(expr: Any) -> str | None:

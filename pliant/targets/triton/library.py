@@ -235,12 +235,79 @@ def last_along(x, BITS: tl.constexpr):  # type: ignore[no-untyped-def]
     return sum_along(bits.to(BITS)).to(x.dtype, bitcast=True)
 
 
+# --------------------------------------------------------------------------------------------------
+# Random numbers, as kernels of eager PyTorch's draw them (`Op.PHILOX`)
+
+
+@jit
+def philox(seed, counter, thread):  # type: ignore[no-untyped-def]
+    """The four numbers of one call of a thread: Philox4x32 with ten rounds. A product of 64 bits is
+    one instruction; its halves would be two."""
+    k0 = seed.to(tl.uint32)
+    k1 = (seed >> 32).to(tl.uint32)
+    c0 = counter.to(tl.uint32)
+    c1 = (counter >> 32).to(tl.uint32)
+    c2 = thread.to(tl.uint32)
+    c3 = c2 ^ c2
+    for _ in tl.static_range(10):
+        a = c0.to(tl.uint64) * 0xD2511F53
+        b = c2.to(tl.uint64) * 0xCD9E8D57
+        c0 = (b >> 32).to(tl.uint32) ^ c1 ^ k0
+        c1 = b.to(tl.uint32)
+        c2 = (a >> 32).to(tl.uint32) ^ c3 ^ k1
+        c3 = a.to(tl.uint32)
+        k0 = k0 + 0x9E3779B9
+        k1 = k1 + 0xBB67AE85
+    return c0, c1, c2, c3
+
+
+@jit
+def bits_apart(seed, start, element, threads, width):  # type: ignore[no-untyped-def]
+    """The number of each element, by a call of its own. `width` neighbours are one thread's, in as
+    many calls as it takes; if it is 1, four elements that are `threads` apart."""
+    shift = (width >= 2).to(element.dtype) + (width >= 4) + (width >= 8)
+    group = element >> shift
+    turn = group // threads.to(element.dtype)
+    thread = group - turn * threads.to(element.dtype)
+    inside = element - (group << shift)
+    several = (width >= 8).to(element.dtype)
+    counter = tl.where(width == 1, turn >> 2, (turn << several) + (inside >> 2))
+    lane = tl.where(width == 1, turn, inside) & 3
+    c0, c1, c2, c3 = philox(seed, start + counter, thread)
+    return tl.where(lane < 2, tl.where(lane == 0, c0, c1), tl.where(lane == 2, c2, c3))
+
+
+@jit
+def bits_in_fours(seed, start, element, first, together, threads, width):  # type: ignore[no-untyped-def]
+    """The same for blocks whose columns are neighbours. `first` is the number of each fourth one;
+    if `together`, all of these are multiples of 4, and the four from there on share a call."""
+    if element.shape[len(element.shape) - 1] < 4:
+        bits = bits_apart(seed, start, element, threads, width)
+    else:
+        # Both ways give a fourth of the block four times: what follows has one layout.
+        if together:
+            several = (width >= 8).to(first.dtype)
+            group = first >> (several + 2)
+            turn = group // threads.to(first.dtype)
+            thread = group - turn * threads.to(first.dtype)
+            counter = (turn << several) + ((first >> 2) & several)
+            c0, c1, c2, c3 = philox(seed, start + counter, thread)
+        else:
+            c0 = bits_apart(seed, start, first, threads, width)
+            c1 = bits_apart(seed, start, first + 1, threads, width)
+            c2 = bits_apart(seed, start, first + 2, threads, width)
+            c3 = bits_apart(seed, start, first + 3, threads, width)
+        bits = tl.reshape(tl.join(tl.join(c0, c2), tl.join(c1, c3)), element.shape)
+    return bits
+
+
 NAMES: Final = (
     ("floor_div", "floor_mod", "shift_left", "shift_right", "shift_right_unsigned", "sign")
     + ("sigmoid", "silu", "fmin", "fmax", "remainder_floats", "divided", "floor_div_floats")
     + ("from_float8", "to_float8")
     + ("sum_along", "prod_along", "max_along", "min_along", "any_along", "all_along")
     + ("is_larger", "is_smaller", "position_of", "last_along")
+    + ("philox", "bits_apart", "bits_in_fours")
 )
 """What kernels may call."""
 

@@ -49,6 +49,7 @@ from pliant.targets.triton.index_text import (
     KernelArguments,
     Text,
 )
+from pliant.targets.triton.random_bits import FOURS, drawn_elements, random_bits
 from pliant.targets.triton.reductions import ACCUMULATORS
 from pliant.targets.triton.scans import BlockScan
 from pliant.targets.triton.tiling import Pass, Tiling, tiled
@@ -115,6 +116,8 @@ class KernelPrinter:
         self.inside = ""  # a condition that holds where there are columns
         self.masked = True  # whether a tile may reach beyond the end of a tensor
         self.sure: frozenset[LoopValue] = frozenset()  # conditions that hold in the whole tile
+        self.drawn = drawn_elements(tiling.body)
+        self.column_loop = tiling.column_loop  # whose iterations the columns are, if it is one loop
         self._count = 0
 
     # ---- the function
@@ -163,8 +166,10 @@ class KernelPrinter:
         loop = self.tiling.column_loop
         assert loop is not None
         row = "[None, :]" if self.tiling.rank > 1 else ""
-        text = f"{at}.to(INDEX) * COLUMNS + tl.arange(0, COLUMNS){row}"
-        self._axis(loop, text, COLUMNS, "in_columns")
+        first = f"{at}.to(INDEX) * COLUMNS"
+        if self.drawn:
+            self.line(f"fours = {first} + {FOURS}{row} * 4")
+        self._axis(loop, f"{first} + tl.arange(0, COLUMNS){row}", COLUMNS, "in_columns")
 
     def _rows_at(self, at: str) -> None:
         loop = self.tiling.rows
@@ -204,7 +209,7 @@ class KernelPrinter:
             self._store(value)
         elif value.op is Op.ATOMIC_ADD:
             self._add_to(value)
-        elif value.op is not Op.CONSTANT:
+        elif value.op is not Op.CONSTANT and not self.drawn.get(value):
             text = _TEXTS.get(value.op, KernelPrinter.operation)(self, value)
             self.names[value] = self.assign(value, text)
             if value.op is Op.AS_INDEX:
@@ -412,6 +417,7 @@ class RowPrinter(KernelPrinter):
         """Define the variables of the loops of a pass, which are one axis of the tile: by divisions
         of the number of the column, unless there is one loop alone."""
         last = item.loops[-1]
+        self.column_loop = last if len(item.loops) == 1 else None
         if len(item.loops) == 1:
             self.index.names[last.var] = Text("column", COLUMNS)
             self.index.extents[last.var] = last.extent
@@ -442,6 +448,8 @@ class WholeRows(RowPrinter):
         super()._place()
         assert self.tiling.columns is not None
         self.line("column = tl.arange(0, COLUMNS)[None, :].to(INDEX)")
+        if self.drawn:
+            self.line(f"fours = ({FOURS}[None, :] * 4).to(INDEX)")
         self.line(f"in_columns = column < {self._number(self.tiling.columns)}")
 
     def columns(self, item: Pass) -> None:
@@ -531,6 +539,8 @@ class LoopedRows(RowPrinter):
 
     def _block(self, item: Pass, states: dict[LoopValue, list[str]], extent: str) -> None:
         self.line("column = (first + tl.arange(0, COLUMNS)[None, :]).to(INDEX)")
+        if self.drawn:
+            self.line(f"fours = (first + {FOURS}[None, :] * 4).to(INDEX)")
         if self.masked:
             self.line(f"in_columns = column < {extent}")
         self.bind_columns(item)
@@ -584,6 +594,7 @@ _TEXTS: Final[dict[Op, Callable[[KernelPrinter, LoopValue], Text]]] = {
     Op.SELECT: KernelPrinter.select,
     Op.CAST: KernelPrinter.cast,
     Op.BITCAST: KernelPrinter.bitcast,
+    Op.PHILOX: lambda printer, value: random_bits(printer, value, printer.column_loop),
     Op.WELFORD_M2: KernelPrinter.second_moment,
     Op.CARRIED: lambda printer, value: printer.text(value.args[0]),  # in each column: see `scans`
 }

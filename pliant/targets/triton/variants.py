@@ -38,7 +38,7 @@ def multiples(printed: PrintedKernel, fulfilled: Sequence[bool]) -> tuple[int, .
     """For each tensor and number what it is known to be a multiple of, from whether it is one of
     what matters."""
     possible = [AT_ONCE] * len(printed.buffers)
-    possible += [number_multiple(printed)] * len(printed.arguments)
+    possible += [number_multiple(printed) if a.aligned else 1 for a in printed.arguments]
     return tuple([n if holds else 1 for n, holds in zip(possible, fulfilled, strict=True)])
 
 

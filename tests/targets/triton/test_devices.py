@@ -15,7 +15,7 @@ import pliant
 from pliant.backends import compile_graph, llvm
 from pliant.backends.own_backend import OwnBackend
 from pliant.base import events
-from pliant.graph import aliases
+from pliant.graph import aliases, gpu_draws
 from pliant.targets.triton import compile as compiler
 from pliant.targets.triton import launch
 from pliant.targets.triton.blocks import blocks_for
@@ -121,6 +121,17 @@ DRAWN = {
 def test_random_numbers(name, programs):
     (program,) = programs(DRAWN[name], X)
     assert "cpu" not in program
+
+
+def test_a_dropout_is_part_of_a_kernel(programs, monkeypatch):
+    monkeypatch.setattr(gpu_draws, "generator_of", lambda device: gpu_draws.Generator(0, 1056))
+    monkeypatch.setattr(gpu_draws, "draws_so", lambda generator, dtype: True)
+    (program,) = programs(DRAWN["dropout"], X)
+    assert program.count("cuda_kernel") == 1 and "dropout" not in program
+    # The backward draws again: nothing but the numbers of the generator is kept for it.
+    draw = torch.ops.aten.native_dropout.default
+    forward = programs(lambda x: draw(x, 0.5, True)[0] * 2, X.clone().requires_grad_())[1]
+    assert forward.count("cuda_kernel") == 1 and "return t1, value" in forward
 
 
 ATTENTION = {
