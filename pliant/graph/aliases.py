@@ -115,6 +115,13 @@ class TensorAlias:
         return self.parent is not None and self.counter is not self.parent.counter
 
 
+def count_write(function: FunctionalBuilder, alias: TensorAlias) -> None:
+    """Count a write, or a change of metadata, as PyTorch's version counters do."""
+    alias.counter.writes += 1
+    if alias.base.input is not None:
+        function.times[alias.base.input] = alias.base.counter.writes
+
+
 class AliasWorld(World):
     """A world in which each tensor has a value of the functional graph."""
 
@@ -192,12 +199,6 @@ class AliasWorld(World):
         self._aliases[id(fake)] = (fake, alias)  # the fake too, or another might get its id
         # By identity: two fakes with equal metadata are two tensors.
         self._fakes[alias] = fake
-
-    def count_write(self, alias: TensorAlias) -> None:
-        """Count a write, or a change of metadata, as PyTorch's version counters do."""
-        alias.counter.writes += 1
-        if alias.base.input is not None:
-            self.function.times[alias.base.input] = alias.base.counter.writes
 
     def alias(self, fake: Fake) -> TensorAlias:
         entry = self._aliases.get(id(fake))

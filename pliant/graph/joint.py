@@ -27,12 +27,8 @@ from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
 from pliant.graph.aliases import NotFunctionalized
 from pliant.graph.bodies import register_hook, watch_backward
-from pliant.graph.functionalize import (
-    OPEN_QUESTIONS,
-    CapturedRun,
-    Functionalizer,
-    forgets_history,
-)
+from pliant.graph.functionalize import OPEN_QUESTIONS, CapturedRun, forgets_history
+from pliant.graph.functionalizer import Functionalizer
 from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor, call_by_position
 from pliant.graph.output_views import OutputViews, separate_views
 from pliant.sym.cond import Cond, eq
