@@ -15,7 +15,7 @@ from pliant.targets.triton.blocks import blocks_for
 from pliant.targets.triton.launch import InterpretedKernel
 from pliant.targets.triton.printer import printed
 from pliant.targets.triton.target import TritonTarget
-from pliant.targets.triton.variants import KernelVariant
+from pliant.targets.triton.variants import KernelVariant, multiples
 from tests.support import loop_interpreter, philox
 
 TARGET = TritonTarget(torch.device("cpu"))
@@ -140,8 +140,8 @@ def test_neighbours_share_a_call(machine):
     the four of a call has the four elements, too, and accesses 16 bytes at a time."""
     code = printed(kernel_of(1, stored=Type.F32))
     functions = compiler.functions(code.source, "four" * 8, interpreted=False)
-    flags = (True, True, *[False] * 4)
-    variant = KernelVariant(blocks_for(code.tiling, 1 << 20), False, flags)
+    known = multiples(code, (True, True, *[False] * 4))
+    variant = KernelVariant(blocks_for(code.tiling, 1 << 20), False, known)
     function = compiler.function_for(functions, variant)
     place = compiler.amd(machine) if isinstance(machine, str) else compiler.nvidia(machine)
     assert compiler.machine_code(code, function, variant, place).shared == 0
