@@ -86,7 +86,17 @@ void* current_stream(c10::Device device) {
   return reinterpret_cast<void*>(raw(device.index()).cast<uintptr_t>());
 }
 
+bool is_recorded(void* stream) {
+  int capturing = 0;
+  check(driver().is_capturing.call(stream, &capturing), "cuStreamIsCapturing");
+  return capturing != 0;
+}
+
 }  // namespace
+
+bool is_recording(c10::Device device) {
+  return device.is_cuda() && is_recorded(current_stream(device));
+}
 
 CudaVariant::~CudaVariant() {
   // Results don't matter: at the end of a process the driver may be gone already.
@@ -106,9 +116,7 @@ void CudaVariant::launch(const CudaNode& node, void* stream) {
 // than that one was on (a graph runs once at a time), and while PyTorch records the stream, because
 // a recording takes kernels.
 bool CudaVariant::replay(const CudaNode& node, void* stream) {
-  int capturing = 0;
-  check(driver().is_capturing.call(stream, &capturing), "cuStreamIsCapturing");
-  if (capturing != 0) return false;
+  if (is_recorded(stream)) return false;
   if (!stream_) stream_ = stream;
   else if (stream_ == stream && graph_ == nullptr) make_graph(node);
   if (ready_ == nullptr || stream_ != stream) return false;

@@ -76,6 +76,9 @@ class CudaKernel {
   std::map<Key, CudaVariant> variants_;
 };
 
+// Whether the program records PyTorch's current stream of a device as a CUDA graph.
+bool is_recording(c10::Device device);
+
 extern PyMethodDef cuda_methods[];
 
 }  // namespace pliant

@@ -179,6 +179,9 @@ class Run {
     give_up_ = number < std::get<int64_t>(step.least) || number > std::get<int64_t>(step.most);
   }
   void step(const KeepRandom& step) {
+    // While a CUDA graph is recorded, the state is on the device, and can't be put back.
+    give_up_ = is_recording(step.device);
+    if (give_up_) return;
     random_.assign(1, RandomState(c10::kCPU));
     if (!step.device.is_cpu()) random_.emplace_back(step.device);
   }

@@ -8,7 +8,7 @@ without them every answer would be the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -95,17 +95,14 @@ def pointwise(count: int, result_dtype: TypeRule, numbers_aside: bool = False) -
 
 
 def without_bools(rule: ShapeRule) -> ShapeRule:
-    """The rule of an operator of two operands that PyTorch refuses for bools."""
+    """The rule of an operator of two operands that PyTorch refuses for tensors of bools. (Not so for
+    numbers: `vmap` gives them the type of the tensor beside them.)"""
 
     def numbers_only(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Any:
-        operands = args[:2]
-        bools = [getattr(x, "dtype", None) is torch.bool or type(x) in BOOLS for x in operands]
-        return None if any(bools) else rule(op, args, kwargs, device)
+        bools = any(getattr(x, "dtype", None) is torch.bool for x in args[:2])
+        return None if bools else rule(op, args, kwargs, device)
 
     return numbers_only
-
-
-BOOLS: Final = (bool, torch.SymBool)
 
 
 def strides_of(tensors: list[Fake], with_number: bool, sizes: tuple[int, ...]) -> tuple[int, ...]:

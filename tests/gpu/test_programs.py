@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 import pliant
 from tests.targets.triton.test_programs import BY_ROWS, POINTWISE, SCATTERED
@@ -22,28 +22,37 @@ def on_gpu(value):
     return value.cuda() if isinstance(value, torch.Tensor | nn.Module) else value
 
 
-def same(function, *args, seed=0, close=None, fullgraph=True, expected=None, **options):
-    """What a function gives compiled is what it gives eagerly (or what `expected` gives), in two
-    calls; so are the numbers that it draws, and what it leaves behind in its arguments."""
+def same(function, *args, seed=0, close=None, fullgraph=True, closer=None, **options):
+    """What a function gives compiled is what it gives eagerly (or, if PyTorch doesn't run the
+    operators, what `closer` gives), in two calls; so are the numbers that it draws, and what it
+    leaves behind in its arguments."""
     compiled = pliant.compile(function, fullgraph=fullgraph, **options)
     for time in range(2):
         outcomes = []
-        for call in (expected or function, compiled):
+        for call in (compiled, function, *([closer] if closer else [])):
             given = copy.deepcopy(args)
             torch.manual_seed(seed + time)
             result = call(*given)
             drawn = torch.cuda.get_rng_state()
             outcomes.append((result, [a for a in given if torch.is_tensor(a)], drawn))
-        torch.testing.assert_close(outcomes[1], outcomes[0], equal_nan=True, **(close or {}))
+        got, eager, *others = outcomes
+        if not (others and is_equal(got, eager)):
+            expected = others[0] if others else eager
+            torch.testing.assert_close(got, expected, equal_nan=True, **(close or {}))
     return compiled
+
+
+def is_equal(got, expected) -> bool:
+    """Whether two structures of tensors are bit for bit the same."""
+    return all(map(torch.equal, tree_leaves(got), tree_leaves(expected)))
 
 
 @MODES
 @pytest.mark.parametrize("name", [*POINTWISE, *BY_ROWS, *SCATTERED])
 def test_operators(name, dynamic) -> None:
     function, args = (POINTWISE | BY_ROWS | SCATTERED)[name]
-    expected = in_float32(function) if name == "running sum of bfloat16" else None
-    same(function, *map(on_gpu, args), dynamic=dynamic, expected=expected)
+    closer = in_float32(function) if name == "running sum of bfloat16" else None
+    same(function, *map(on_gpu, args), dynamic=dynamic, closer=closer)
 
 
 def in_float32(function):
@@ -69,8 +78,8 @@ def test_scans_of_all_lengths(rows, columns, dtype, dynamic) -> None:
 
     x = torch.randn(rows, columns, device="cuda").mul(9).to(dtype)
     close = None if dtype is torch.int64 else {"atol": 1e-1, "rtol": 1e-2}
-    expected = in_float32(program) if dtype is torch.bfloat16 else None
-    same(program, x, dynamic=dynamic, close=close, expected=expected)
+    closer = in_float32(program) if dtype is torch.bfloat16 else None
+    same(program, x, dynamic=dynamic, close=close, closer=closer)
 
 
 ACTIVATIONS = {
@@ -100,7 +109,7 @@ def test_activations_of_products(name, dtype, dynamic) -> None:
 
     with torch.no_grad():
         close = {"atol": 2e-2, "rtol": 2e-2}
-        same(program, *halves, dynamic=dynamic, close=close, expected=exact)
+        same(program, *halves, dynamic=dynamic, close=close, closer=exact)
 
 
 @MODES
@@ -249,7 +258,8 @@ DROPOUTS = {
 @pytest.mark.parametrize("name", DROPOUTS)
 def test_dropouts(name, dtype, dynamic) -> None:
     x = torch.randn(64, 100, device="cuda", dtype=dtype)
-    same(DROPOUTS[name], x, dynamic=dynamic, seed=3, close={"rtol": 1e-2} if "sev" in name else {})
+    rounded = {"rtol": 1e-2, "atol": 1e-2}  # a sum and a softmax, in another order
+    same(DROPOUTS[name], x, dynamic=dynamic, seed=3, close=rounded if name == "several" else {})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -285,7 +295,8 @@ def test_gradients_of_dropouts(sizes, dynamic) -> None:
             results += [y, *torch.autograd.grad(y.sum(), (x, w))]
             results += [between, torch.cuda.get_rng_state()]
         outcomes.append([r.detach() for r in results])
-    torch.testing.assert_close(*outcomes)
+    # The gradient of `w` is a sum over the rows, of numbers of both signs.
+    torch.testing.assert_close(*outcomes, rtol=1.3e-6, atol=2e-8 * sizes[0] + 1e-5)
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**32 + 7, 2**63 - 1, 2**64 - 1])
