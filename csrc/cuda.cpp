@@ -1,5 +1,6 @@
 #include "cuda.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/SmallVector.h>
@@ -149,6 +150,8 @@ CudaVariant& CudaKernel::variant(const Key& key) {
   variant.shared = made[2].cast<uint32_t>();
   variant.rows = made[3].cast<int64_t>();
   variant.columns = made[4].cast<int64_t>();
+  variant.most = made[5].cast<int64_t>();
+  variant.scratch = made[6].cast<int64_t>();
   return variant;
 }
 
@@ -160,7 +163,7 @@ void CudaKernel::launch(c10::ArrayRef<const at::Tensor*> tensors,
   Key key{0, static_cast<uint8_t>(std::bit_width(last_column)), false, outer * rows < kFewRows};
   int64_t largest = std::max({outer, rows, columns});
   size_t count = tensors.size() + wide_.size();
-  // Two more arguments, which kernels of ours don't use: memory for Triton itself.
+  // Two more arguments: memory for each program, and for Triton's profiler, which is not used.
   c10::SmallVector<uint64_t, 24> cells(count + 2, 0);
   c10::SmallVector<void*, 24> arguments(count + 2);
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -189,7 +192,13 @@ void CudaKernel::launch(c10::ArrayRef<const at::Tensor*> tensors,
   auto blocks = [](int64_t extent, int64_t size) { return (extent + size - 1) / size; };
   int64_t programs = outer * blocks(rows, code.rows);
   if (!by_rows_) programs *= blocks(columns, code.columns);
+  programs = std::min(programs, code.most);
   TORCH_CHECK(programs < int64_t{1} << 31, "a kernel with ", programs, " programs");
+  at::Tensor scratch;  // freed behind the launch, in the order of the stream
+  if (code.scratch > 0) {
+    scratch = at::empty({programs * code.scratch}, tensors[0]->options().dtype(at::kByte));
+    cells[count] = reinterpret_cast<uint64_t>(scratch.mutable_data_ptr());
+  }
   CudaNode node{code.function,    {static_cast<uint32_t>(programs), 1, 1},
                 {code.threads, 1, 1}, code.shared, arguments.data(), nullptr, nullptr, nullptr};
   code.launch(node, current_stream(device));

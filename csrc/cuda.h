@@ -28,7 +28,8 @@ struct CudaNode {
 struct CudaVariant {
   void* function;
   uint32_t threads, shared;
-  int64_t rows, columns;
+  int64_t rows, columns, most;  // most: programs of a launch
+  int64_t scratch;              // bytes of memory for each program
 
   CudaVariant() = default;
   CudaVariant(const CudaVariant&) = delete;

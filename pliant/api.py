@@ -70,8 +70,10 @@ def compile(
         dynamic: None makes sizes symbolic when they are seen to change, True at once, False never.
         backend: a name of `list_backends()`, or `backend(gm, example_inputs) -> callable`. The
             default is `"llvm"`.
-        mode: as for `torch.compile`; with the default backend, `"reduce-overhead"` and
-            `"max-autotune"` record CUDA graphs. Not together with `options`.
+        mode: as for `torch.compile`; on a GPU and with the default backend,
+            `"reduce-overhead"` and `"max-autotune"` record CUDA graphs, the latter tries which
+            code is fastest, and so does `"max-autotune-no-cudagraphs"`. Not together with
+            `options`.
         options: pliant's options for this function (see `config`), or those of the backend.
         disable: return `model` as it is.
         recompile_limit: the option of this name, for this function.

@@ -29,7 +29,7 @@ LIMITS = {
     "methods": 30,
     "ladder": 4,
     "import": 0,  # imports inside functions
-    "native": 6600,  # all of csrc/ together: decisions 0010, 0014, 0051 and 0082
+    "native": 6650,  # all of csrc/ together: decisions 0010, 0014, 0051, 0082 and 0085
 }
 UNITS = {
     "file": "lines in the file",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant.base.late import Late
+from pliant.base.options import Options
 from pliant.graph.functionalize import NotFunctionalized
 from pliant.graph.ir import Functional, Tensor
 from pliant.targets.cpu.target import CPU
@@ -20,7 +21,7 @@ else:
     triton_target = Late("pliant.targets.triton.target")  # which programs on the CPU do without
 
 
-def target_of(examples: Sequence[Any]) -> Target:
+def target_of(examples: Sequence[Any], options: Options) -> Target:
     """The target for a graph with these inputs."""
     with torch._C.DisableTorchFunction():
         # Tensors on the CPU beside those on a GPU are numbers, most of the time; that is found out
@@ -34,10 +35,10 @@ def target_of(examples: Sequence[Any]) -> Target:
     if place.type != "cuda":
         raise NotFunctionalized(f"a tensor on {place}")
     check_installed()
-    return triton_target.TritonTarget(place)
+    return triton_target.TritonTarget(place, measures=options.mode.startswith("max-autotune"))
 
 
-def interpreter_of(examples: Sequence[Any]) -> Target:
+def interpreter_of(examples: Sequence[Any], options: Options) -> Target:
     """The target for tests: kernels of a GPU, interpreted on CPU tensors."""
     check_installed()
     return triton_target.TritonTarget(CPU.place)

@@ -33,6 +33,7 @@ from pliant.graph.body_code import FlatBody, bodies_in
 from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.epilogues import fuse_activations
 from pliant.graph.functionalize import NotFunctionalized, functionalize
+from pliant.graph.generated_matmul import generate_large_products, generate_odd_products
 from pliant.graph.ir import Functional, FunctionalBuilder, Node, object_inputs
 from pliant.graph.known_masks import replace_known_masks
 from pliant.graph.lower import Lowered, lower
@@ -80,10 +81,16 @@ def simplify(functional: FunctionalBuilder, target: Target, hint: Hint) -> None:
     materialize_masks(functional)  # what every layer of attention would make of its mask
     eliminate_common_subexpressions(functional)
     sum_one_hot(functional)  # in gradients of losses, which would take a pass over all classes
-    if target.place.type != "cpu":
+    on_gpu = target.place.type != "cpu"
+    if on_gpu:
         split_reductions(functional, hint)  # which have too few results to keep a GPU busy
+    if target.multiplies:
+        generate_odd_products(functional, hint)  # which libraries can't store as they are
+    if on_gpu:
         align_products(functional, hint)  # for which libraries have no fast kernels otherwise
         fuse_activations(functional)  # which libraries compute on the way
+    if target.measures:
+        generate_large_products(functional, hint)  # with what is computed from them
 
 
 def or_not_generated(name: str, options: Options, generate: Callable[[], T]) -> T | None:

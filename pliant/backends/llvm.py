@@ -55,7 +55,7 @@ def triton_interpreter(
 
 
 def compile_for(
-    choose: Callable[[Sequence[Any]], Target],
+    choose: Callable[[Sequence[Any], Options], Target],
     gm: fx.GraphModule,
     example_inputs: Sequence[Any],
     shapes: Shapes | None,
@@ -64,7 +64,7 @@ def compile_for(
     """Compile the graph for the target that is chosen for its inputs."""
 
     def generate() -> Callable[..., Any]:
-        target = choose(example_inputs)
+        target = choose(example_inputs, options)
         if shapes is not None and _wants_gradients(gm, example_inputs):
             return _differentiable(gm, example_inputs, shapes, options, target)
         return _loaded(gm, example_inputs, shapes, options, target)

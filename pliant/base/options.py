@@ -135,7 +135,7 @@ class Options:
         "default",
         one_of(*MODES),
         "what generated code is tuned for: `reduce-overhead` and `max-autotune` record what a call "
-        "launches on a GPU",
+        "launches on a GPU; the latter two also try which code is fastest there",
     )
 
     # For those who work on pliant

@@ -95,8 +95,8 @@ def pointwise(count: int, result_dtype: TypeRule, numbers_aside: bool = False) -
 
 
 def without_bools(rule: ShapeRule) -> ShapeRule:
-    """The rule of an operator of two operands that PyTorch refuses for tensors of bools. (Not so for
-    numbers: `vmap` gives them the type of the tensor beside them.)"""
+    """The rule of an operator of two operands that PyTorch refuses for tensors of bools. (As for
+    numbers, `vmap` gives them the type of the tensor beside them.)"""
 
     def numbers_only(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Any:
         bools = any(getattr(x, "dtype", None) is torch.bool for x in args[:2])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from pliant.base.operators import record_of
+from pliant.graph.half_matmul import ALIGNMENT, LARGE, factors_of, multiplications, row_of
 from pliant.graph.ir import FunctionalBuilder, Node, Tensor
 from pliant.graph.rewrite import Replacement
 from pliant.loop.define import contiguous
@@ -30,14 +30,9 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 Hint = Callable[[Expr], int]
 
-HALVES: Final = (torch.bfloat16, torch.float16)
-ALIGNMENT: Final = 8
-"""Halves in 16 bytes: libraries for GPUs have their fast kernels for rows of multiples of that."""
 PADDED_TO: Final = 16
 """Triton's kernels, which read the product, load 16 bytes at a time if rows are multiples of that
 many elements."""
-LARGE: Final = 1 << 32
-"""Multiplications that take longer than to copy the operands."""
 _TRANSPOSES: Final = frozenset(("aten.t.default", "aten.transpose.int", "aten.permute.default"))
 
 
@@ -47,37 +42,21 @@ def align_products(function: FunctionalBuilder, hint: Hint) -> None:
     padding = _Padding()
     nodes: list[Node] = []
     for node in function.nodes:
-        factors = _factors(node)
+        factors = None if node.generated else factors_of(node)
         parts = None
-        if factors is not None and gains(factors, node.results[0], hint):
+        if factors is not None and gains(node, factors, hint):
             parts = padding.product(node, factors)
         nodes += [node] if parts is None else parts
     function.nodes[:] = nodes
 
 
-def _factors(node: Node) -> Factors | None:
-    """The operands of a product of rows with a matrix, of halves; None for any other node."""
-    rule = record_of(node.name).factors
-    factors = None if rule is None or node.effect or node.defines else rule(node)
-    if factors is None or len(node.results) != 1:
-        return None
-    (result,), first, second, added = node.results, factors.first, factors.second, factors.added
-    operands = [t for t in (first, second, added) if t is not None]
-    halves = result.dtype in HALVES and all(t.dtype is result.dtype for t in operands)
-    rows = len(first.sizes) >= 2 and len(second.sizes) == 2
-    # A bias is padded as the columns that it is added to.
-    biased = added is None or (len(added.sizes) == 1 and added.sizes[0] is result.sizes[-1])
-    plain = result.strides == contiguous(result.sizes)
-    return factors if halves and rows and biased and plain else None
-
-
-def gains(factors: Factors, result: Tensor, hint: Hint) -> bool:
+def gains(node: Node, factors: Factors, hint: Hint) -> bool:
     """Whether the product is large and some of its rows aren't aligned: the gain is larger than the
     cost of the copies then."""
     first, second = factors.first, factors.second
-    count = hint(product_of(result.sizes)) * hint(first.sizes[-1])
-    widths = (result.sizes[-1], first.sizes[-1], _row_of(first), _row_of(second))
-    return count >= LARGE and any(hint(width) % ALIGNMENT for width in widths)
+    widths = (node.results[0].sizes[-1], first.sizes[-1], row_of(first), row_of(second))
+    large = multiplications(node, factors, hint) >= LARGE
+    return large and any(hint(width) % ALIGNMENT for width in widths)
 
 
 def aligned(size: Expr) -> Expr:
@@ -85,13 +64,6 @@ def aligned(size: Expr) -> Expr:
     if size.value is not None and size.value % ALIGNMENT == 0:
         return size
     return floordiv(size + (PADDED_TO - 1), PADDED_TO) * PADDED_TO
-
-
-def _row_of(tensor: Tensor) -> Expr:
-    """The leading dimension of a matrix: the stride of rows, or of columns if it is stored by
-    columns."""
-    down, along = tensor.strides[-2:]
-    return down if along is ONE else along
 
 
 class _Padding:

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.nn.functional as F
 
-from pliant.base.operators import record_of
-from pliant.graph.aligned_matmul import HALVES
+from pliant.graph.half_matmul import factors_of
 from pliant.graph.ir import FunctionalBuilder, Node, Scalar, Tensor, returned_tensors, tensors_in
 from pliant.graph.rewrite import Replacement
 from pliant.loop.define import contiguous
@@ -72,15 +71,13 @@ def fuse_activations(function: FunctionalBuilder) -> None:
 
 
 def _factors(node: Node) -> Factors | None:
-    """The operands of a product of rows with a matrix and a bias, of halves."""
-    rule = record_of(node.name).factors
-    factors = None if rule is None or node.effect or node.defines else rule(node)
-    if factors is None or factors.added is None or len(node.results) != 1:
+    """The operands of a product of rows with a matrix and a bias, in the layout that is fused."""
+    factors = None if node.generated else factors_of(node)
+    if factors is None or factors.added is None:
         return None
-    first, second, bias = factors.first, factors.second, factors.added
-    halves = node.results[0].dtype in HALVES
+    first, bias = factors.first, factors.added
     plain = first.strides == contiguous(first.sizes) and bias.strides == contiguous(bias.sizes)
-    return factors if halves and plain and (len(second.sizes), len(bias.sizes)) == (2, 1) else None
+    return factors if plain else None
 
 
 def _readers(function: FunctionalBuilder) -> Readers:

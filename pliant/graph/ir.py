@@ -130,6 +130,7 @@ class Node:
     # In a checkpoint: True: the backward computes it again; False: not, as it leaves the checkpoint
     recompute: bool | None = None
     gradient: UserGradient | None = None  # that it is part of
+    generated: bool = False  # a product of matrices that a kernel of ours is to compute
     stack: tuple[Position, ...] = ()  # the calls of the program that it comes from, outermost first
 
 

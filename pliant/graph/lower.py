@@ -262,6 +262,8 @@ class _Lowerer(InPlace):
 
     def _by_rule(self, node: Node) -> list[IndexedTensor]:
         """The results by the operator's rule. Raises `NotLowered` if there is none that fits."""
+        if node.generated:
+            return [self.matmuls.generate(node)]
         record = record_of(node.name)
         rule = record.lowering
         if rule is None:
@@ -436,7 +438,8 @@ class _Lowerer(InPlace):
 
     def _matmul(self, node: Node) -> bool:
         """Append a call if the node is a matrix product. Returns whether it is."""
-        matmul = None if node in self.refused else self.matmuls.find(node)
+        refused = node in self.refused and not node.generated  # it had a kernel for its bias
+        matmul = None if refused else self.matmuls.find(node)
         if matmul is None:
             return False
         self.steps.append(matmul.call)

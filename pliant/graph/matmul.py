@@ -16,13 +16,13 @@ import torch
 
 from pliant.base.operators import record_of
 from pliant.base.values import dataclass
-from pliant.graph.aligned_matmul import HALVES
 from pliant.graph.extern import ExternOperator, TensorArgument
+from pliant.graph.half_matmul import HALVES
 from pliant.graph.ir import Node, Tensor
-from pliant.loop.define import Definition, Index, LoopBody, contiguous
+from pliant.loop.define import Definition, Index, LoopBody, Reduced, address, contiguous
 from pliant.loop.fuse import ExternCall
 from pliant.loop.ir import LoopValue, Op
-from pliant.loop.types import BY_DTYPE
+from pliant.loop.types import BY_DTYPE, Type
 from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
 from pliant.ops.lowering import Lowering
 from pliant.ops.places import spread_index
@@ -88,6 +88,17 @@ class MatmulLowering:
         if len(first) == len(second) >= 3 and first[:-2] == second[:-2] and factors.added is None:
             return self._of_batches(node, factors, result)
         return None
+
+    def generate(self, node: Node) -> IndexedTensor:
+        """The product that a node computes, as a reduction for a kernel of ours."""
+        rule = record_of(node.name).factors
+        factors = None if rule is None else rule(node)
+        assert factors is not None
+        (result,) = node.results
+        rows, matrix = self._matrix(factors.first, node), self._matrix(factors.second, node)
+        matrix = _turned(matrix) if factors.turned else matrix
+        bias = None if factors.added is None else self.needed(factors.added)
+        return _reduced(self.low, result, rows, matrix, bias)
 
     def _of_rows(self, node: Node, factors: Factors, result: Tensor) -> Matmul | None:
         """A product of all rows of the first tensor with a matrix: `(..., m, k) @ (k, n)` is one
@@ -212,6 +223,40 @@ def merged(sizes: Sequence[Expr], strides: Sequence[Expr]) -> tuple[Expr, Expr] 
 def _has_unit(tensor: Tensor) -> bool:
     """Whether rows or columns have stride 1, as BLAS requires."""
     return tensor.strides[-1] is ONE or tensor.strides[-2] is ONE
+
+
+def _reduced(
+    low: Lowering,
+    result: Tensor,
+    rows: TensorArgument,
+    matrix: TensorArgument,
+    bias: TensorArgument | None,
+) -> IndexedTensor:
+    """A product of matrices as a reduction, in f32 and rounded at the end. All but the last
+    dimension of the result are rows."""
+    type = BY_DTYPE[result.dtype]
+
+    def at(b: LoopBody, outer: Index, inner: Index) -> tuple[LoopValue, ...]:
+        *leading, column = outer
+        row = ZERO
+        for i, size in zip(leading, result.sizes):
+            row = row * size + i
+        left, right = _element(b, rows, (row, *inner)), _element(b, matrix, (*inner, column))
+        return (b(Op.MUL, left, right),)
+
+    def then(b: LoopBody, total: LoopValue, outer: Index) -> LoopValue:
+        if bias is not None:
+            total = b(Op.ADD, total, _element(b, bias, outer[-1:]))
+        return b.cast(total, type)
+
+    body = Reduced((rows.sizes[1],), Op.SUM, at, then, is_product=True)
+    return in_memory(low.define(result.sizes, type, body))
+
+
+def _element(b: LoopBody, place: TensorArgument, index: Index) -> LoopValue:
+    memory = place.memory
+    element = b.read(memory.of, address(index, memory.strides, memory.offset))
+    return b.cast(element, Type.F32)
 
 
 def _seen(

@@ -597,7 +597,7 @@ class _Backward:
         # A node that is computed again for one of its results makes the saved ones once more.
         results = tuple([self._unused(t) if t in saved else self._result(t) for t in node.results])
         new = Node(node.name, node.func, args, kwargs, results, node.view, node.effect)
-        new.defines, new.stack = node.defines, node.stack
+        new.defines, new.stack, new.generated = node.defines, node.stack, node.generated
         new.put = None if node.put is None or is_whole_write(node) else self._put(node.put)
         for result in results:
             result.node = new

@@ -66,6 +66,7 @@ def _copy(node: Node, copies: dict[Tensor, Tensor]) -> Node:
         [Tensor(t.sizes, t.strides, t.offset, t.dtype, device=t.device) for t in node.results]
     )
     new = Node(node.name, node.func, args, kwargs, results, node.view, stack=node.stack)
+    new.generated = node.generated
     for result in results:
         result.node = new
     copies.update(zip(node.results, results, strict=True))

@@ -43,7 +43,8 @@ class _Text:
         results = [self._declare(tensor, f"t{len(self.names)}") for tensor in node.results]
         results += [f"{unbacked.symbol}: {unbacked.what}" for unbacked in node.defines]
         assigned = f"{', '.join(results)} = " if results else ""
-        return f"{assigned}{node.name}({', '.join(args)}){'  # view' if node.view else ''}"
+        remark = "  # view" if node.view else "  # generated" if node.generated else ""
+        return f"{assigned}{node.name}({', '.join(args)}){remark}"
 
     def _text(self, value: Any) -> str:
         if isinstance(value, Tensor):

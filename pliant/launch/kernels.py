@@ -24,7 +24,7 @@ from pliant.loop.scheduled import Scheduled, ScheduledGroup
 from pliant.loop.write import write_kernel
 from pliant.ops.lowering import NotLowered
 from pliant.sym.expr import Expr
-from pliant.targets.target import Hint, KernelSource, LaunchParameters, Target
+from pliant.targets.target import Hint, KernelSource, LaunchParameters, Slower, Target
 
 IsNatural = Callable[[Expr], bool]
 ComputedBy = Callable[[Collection[Definition]], tuple[Node, ...]]
@@ -125,8 +125,7 @@ def write_kernels(
                 sources[key] = target.generate(kernel, hint)
             made = (kernel, written.memory, sources[key], launch, target, operators)
             groups[at] = GroupKernel(*made)
-    if refused:
-        raise KernelError(refused[0].group, refused[0].error, tuple(refused[1:]))
+    _raise_all(refused)
     return Kernels(groups)
 
 
@@ -143,15 +142,34 @@ def compile_kernels(function: str, kernels: Kernels, scheduled: Scheduled) -> di
             total=len(different),
         )
     )  # fmt: skip
+    slower: dict[str, Slower] = {}
     for target in {group.target for _, group in different.values()}:
         chosen = [(at, group) for at, group in different.values() if group.target == target]
         started = target.start([group.source for _, group in chosen])
         for (at, group), finish in zip(chosen, started, strict=True):
-            item = scheduled.items[at]
-            assert isinstance(item, ScheduledGroup)
-            with _blamed_on(item.group):
-                handles[group.source.key] = finish()
+            with _blamed_on(_group_at(scheduled, at)):
+                try:
+                    handles[group.source.key] = finish()
+                except Slower as reason:
+                    slower[group.source.key] = reason
+    refused = [
+        KernelError(_group_at(scheduled, at), KernelRefused(str(slower[group.source.key])))
+        for at, group in kernels.groups.items()
+        if group.source.key in slower
+    ]
+    _raise_all(refused)
     return handles
+
+
+def _group_at(scheduled: Scheduled, at: int) -> FusionGroup:
+    item = scheduled.items[at]
+    assert isinstance(item, ScheduledGroup)
+    return item.group
+
+
+def _raise_all(refused: list[KernelError]) -> None:
+    if refused:
+        raise KernelError(refused[0].group, refused[0].error, tuple(refused[1:]))
 
 
 @contextmanager

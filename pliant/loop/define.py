@@ -88,12 +88,14 @@ class Reduced:
     """Each element is reduced from all elements of `over`, by the reduction `op`: its arguments are
     `at(body, outer, inner)`, where `outer` is the index of the element and `inner` runs over
     `over`. `then(body, result, outer)` computes the element from the result: it divides a sum by
-    the count for a mean."""
+    the count for a mean. `is_product`: it is a product of matrices, for targets with instructions
+    for these."""
 
     over: tuple[Expr, ...]
     op: Op
     at: Callable[[LoopBody, Index, Index], tuple[LoopValue, ...]]
     then: Callable[[LoopBody, LoopValue, Index], LoopValue]
+    is_product: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -60,6 +60,7 @@ class NotFused(Enum):
     DIMENSIONS = "it reduces or scans along dimensions that are not the inner loops of that kernel"
     OTHER_ELEMENT = "it reads other elements than the one of its own iteration"
     WHOLE_ROW = "it is computed once a row, and reads what is computed for each element of one"
+    PRODUCT = "a product of matrices shares its kernel with what is computed from its elements only"
     SCATTERED = "a scatter has a kernel of its own: its elements belong to no iteration"
     SCANNED = "the loop of a scan is serial, and that of a reduction isn't"
     SERIAL = f"in the serial loop of a scan it would cost more than {SERIAL_COST} operations"
@@ -145,6 +146,12 @@ class FusionGroup:
     @property
     def space(self) -> tuple[Expr, ...]:
         return self.rows + (self.columns or ())
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it computes a product of matrices, which is its first member then."""
+        first = self.members[0].body if self.members else None
+        return isinstance(first, Reduced) and first.is_product
 
     def add(self, new: Definition, reads: Reads) -> None:
         """Add a member. The caller has checked that it fits, and set `rows` and `columns`."""
@@ -453,6 +460,12 @@ def _split_with(group: FusionGroup, new: Definition) -> Split | NotFused:
     """The rows and columns that the group would have with `new` in it; or why these don't fit."""
     if isinstance(new.body, Scattered) or isinstance(group.members[0].body, Scattered):
         return NotFused.SCATTERED
+    if isinstance(new.body, Reduced) and new.body.is_product:
+        return NotFused.PRODUCT
+    if group.multiplies:
+        # Behind the loop, an iteration has one element of the product.
+        fits = isinstance(new.body, Computed) and sized(new.sizes) == group.rows
+        return (group.rows, group.columns) if fits else NotFused.PRODUCT
     if isinstance(new.body, Reduced) and group.scans:
         return NotFused.SCANNED  # the loop of a scan is serial, that of a reduction runs in lanes
     if isinstance(new.body, Reduced | Scanned):

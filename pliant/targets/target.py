@@ -33,6 +33,10 @@ class KernelSource:
         return False
 
 
+class Slower(Exception):
+    """A kernel was measured, and what PyTorch has is faster."""
+
+
 LaunchParameters = tuple[Expr | float | None, ...]
 """What the step for a kernel says besides kernel, buffers and sizes. Expressions become numbers of
 values, None becomes -1; the launcher's step of this target knows what they mean."""
@@ -62,6 +66,14 @@ class Target(Protocol):
     def names_kernels(self) -> bool:
         """Whether people see its kernels by name, in profiles for instance."""
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether its kernels of products of matrices come near those of libraries."""
+
+    @property
+    def measures(self) -> bool:
+        """Whether it tries several codes of long-running kernels, and keeps the fastest."""
+
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
         """Why this machine can't run the kernel (a type or an operation it doesn't have), or should
         not, if so; `hint` tells sizes that were seen."""
@@ -75,7 +87,8 @@ class Target(Protocol):
 
     def compile(self, source: KernelSource) -> Any:
         """The handle of machine code, for the launcher: what the launch step of this target takes,
-        on a CPU a pair of its address and its owner."""
+        on a CPU a pair of its address and its owner. Raises `Slower` if it measures, and PyTorch's
+        operators are faster."""
 
     def start(self, sources: Sequence[KernelSource]) -> list[Callable[[], Any]]:
         """Start to compile several kernels. Returns a function for each that waits for its handle,

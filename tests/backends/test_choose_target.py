@@ -9,6 +9,7 @@ import torch
 import pliant
 from pliant.backends import choose_target
 from pliant.base import events
+from pliant.base.options import Options
 from pliant.graph.functionalize import NotFunctionalized
 
 PROGRAM = """
@@ -41,5 +42,5 @@ def test_without_triton_graphs_run_with_pytorch(monkeypatch):
 def test_devices_without_a_target():
     meta = torch.ones(3, device="meta")
     with pytest.raises(NotFunctionalized, match="a tensor on meta"):
-        choose_target.target_of([meta, 3, torch.ones(2)])
-    assert choose_target.target_of([torch.ones(2), 3]).launch_step == "cpu_kernel"
+        choose_target.target_of([meta, 3, torch.ones(2)], Options())
+    assert choose_target.target_of([torch.ones(2), 3], Options()).launch_step == "cpu_kernel"

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import pliant
 from pliant.backends import compile_graph, training
 from pliant.base import events
-from pliant.graph import aligned_matmul
+from pliant.graph import aligned_matmul, half_matmul
 
 X = torch.randn(2, 5, 13).bfloat16()
 W, V = torch.randn(11, 13).bfloat16(), torch.randn(13, 11).bfloat16()
@@ -45,9 +45,9 @@ def padded(monkeypatch):
         seen.extend([[(size.value or 0) % 8 for size in c.results[0].sizes] for c in calls])
         return parts
 
-    def gains(factors, result, hint):
-        rows = map(aligned_matmul._row_of, (factors.first, factors.second))
-        widths = (result.sizes[-1], factors.first.sizes[-1], *rows)
+    def gains(node, factors, hint):
+        rows = map(half_matmul.row_of, (factors.first, factors.second))
+        widths = (node.results[0].sizes[-1], factors.first.sizes[-1], *rows)
         return any(size.value is None or size.value % 8 for size in widths)
 
     for module in (training, compile_graph):

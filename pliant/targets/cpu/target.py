@@ -47,6 +47,14 @@ class CpuTarget:
         return False
 
     @property
+    def multiplies(self) -> bool:
+        return False
+
+    @property
+    def measures(self) -> bool:
+        return False
+
+    @property
     def compiler(self) -> KernelCompiler:
         return host()
 

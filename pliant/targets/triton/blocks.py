@@ -25,12 +25,30 @@ FEW_AT_ONCE: Final = 8  # rows of a tile if there are few: what memory gives at 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The shape of a tile, the warps that work on it, and the ending of the function's name."""
+    """The shape of a tile, the warps that work on it, and the ending of the function's name. Of
+    products of matrices also how much is multiplied at a time (`depth`), how many such blocks are
+    loaded ahead (`stages`), and how many programs share a processor (`resident`): they compute all
+    tiles, one after the other. Other kernels have a program for each tile."""
 
     suffix: str
     rows: int
     columns: int
     warps: int
+    depth: int = 0
+    stages: int = 3
+    resident: int = 0
+
+
+PRODUCT: Final = Blocks("_blocks", 128, 256, 8, depth=64, resident=1)
+FEW_PRODUCT: Final = Blocks("_blocks", 64, 128, 4, depth=64, stages=4, resident=2)
+PRODUCTS: Final = (
+    *(PRODUCT, FEW_PRODUCT),
+    Blocks("_blocks", 128, 128, 4, depth=64, resident=2),
+    Blocks("_blocks", 128, 128, 8, depth=64, stages=4, resident=1),
+    Blocks("_blocks", 256, 128, 8, depth=64, resident=1),
+    Blocks("_blocks", 64, 256, 4, depth=64, resident=2),
+)
+"""What is tried for a product where kernels are measured."""
 
 
 def power_of_two(number: int) -> int:
@@ -42,6 +60,8 @@ def blocks_for(tiling: Tiling, columns: int, whole: int = WHOLE, few: bool = Fal
     """The tile for rows of so many columns. `whole`: rows of up to that many are in a tile as a
     whole. `few`: there are less than `FEW_ROWS` rows."""
     size = power_of_two(columns)
+    if tiling.product is not None:
+        return FEW_PRODUCT if few else PRODUCT
     if tiling.by_rows:
         return _for_rows(tiling, size, whole, few)
     if tiling.columns is None:

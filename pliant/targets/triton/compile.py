@@ -21,9 +21,11 @@ from triton.language.extra import libdevice
 
 from pliant.targets.triton import gpu_code, instructions, interpret, library, variants
 from pliant.targets.triton.gpu_code import GpuCode
-from pliant.targets.triton.printer import PrintedKernel
+from pliant.targets.triton.kernel_source import PrintedKernel
 from pliant.targets.triton.variants import KernelVariant
 
+ALIGNED: Final = 512
+"""Memory from PyTorch's allocator begins at a multiple of this."""
 STAGED: Final = frozenset(("3.6", "3.7", "3.8", "3.9"))
 """The versions of Triton whose stages are known to be run as `_in_stages` does it."""
 
@@ -103,10 +105,13 @@ def _in_stages(source: ASTSource, machine: GPUTarget, options: dict[str, Any]) -
 
 def _code_of(metadata: Mapping[str, Any], binary: bytes) -> GpuCode:
     """What the driver has to be given of what Triton has compiled."""
-    if metadata.get("global_scratch_size") or metadata.get("profile_scratch_size"):
-        raise NotImplementedError("a kernel that needs memory of its own")
+    if metadata.get("profile_scratch_size"):
+        raise NotImplementedError("a kernel that is profiled by Triton")
+    if (metadata.get("global_scratch_align") or 1) > ALIGNED:
+        raise NotImplementedError("memory for programs that begins at larger multiples")
     if metadata["num_ctas"] != 1 or metadata["launch_cooperative_grid"]:
         raise NotImplementedError("a kernel whose programs work together")
     warp_size = metadata["target"].warp_size
     name, shared, warps = metadata["name"], metadata["shared"], metadata["num_warps"]
-    return GpuCode(name, shared, warps, warp_size, binary)
+    scratch = metadata.get("global_scratch_size") or 0
+    return GpuCode(name, shared, warps, warp_size, scratch, binary)

@@ -23,7 +23,7 @@ import pliant
 from pliant.base.values import dataclass
 from pliant.targets.kernel_cache import KernelCache, from_environment, key_of
 from pliant.targets.triton import variants
-from pliant.targets.triton.printer import PrintedKernel
+from pliant.targets.triton.kernel_source import PrintedKernel
 from pliant.targets.triton.variants import KernelVariant
 
 CALLED: Final = ("library.py", "instructions.py")
@@ -53,6 +53,7 @@ class GpuCode:
     shared: int  # bytes of shared memory
     warps: int
     warp_size: int
+    scratch: int  # bytes of memory that each program needs for itself
     binary: bytes
 
     @property
@@ -78,7 +79,9 @@ def unpack(content: bytes) -> GpuCode | None:
     return GpuCode(**about, binary=binary) if binary else None
 
 
-_FIELDS: Final[dict[str, type]] = {"name": str, "shared": int, "warps": int, "warp_size": int}
+_FIELDS: Final[dict[str, type]] = {"name": str} | dict.fromkeys(
+    ("shared", "warps", "warp_size", "scratch"), int
+)
 
 
 def load(key: str | None) -> GpuCode | None:

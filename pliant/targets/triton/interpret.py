@@ -76,6 +76,7 @@ def namespace() -> dict[str, Any]:
         "tl": tl,
         "libdevice": SimpleNamespace(**libdevice),
         "range": lambda *args: range(*map(_int, args)),
+        "tile_range": lambda *args, flatten: range(*map(_int, args)),
     }
     for name in library.NAMES:
         names[name] = FunctionType(getattr(library, name).fn.__code__, names, name)
@@ -108,6 +109,15 @@ def _spread(target: Any, source: Any) -> Any:
     return TensorHandle(data, tl.int1 if data.dtype == np.bool_ else source.dtype.scalar)
 
 
+def _dot(a: Any, b: Any, total: Any, *options: Any) -> Any:
+    """A product of matrices; the interpreter multiplies the bits of bfloat16s."""
+    if a.dtype.scalar == tl.bfloat16:
+        a, b = _widened(a, tl.float32), _widened(b, tl.float32)
+    return _plain_dot(a, b, total, *options)
+
+
+_plain_dot: Final = interpreter_builder.create_dot
+interpreter_builder.create_dot = _dot
 interpreter_builder.create_fp_trunc = _narrowed
 interpreter_builder.create_fp_ext = _widened
 interpreter_builder.create_splat = _spread

@@ -23,23 +23,26 @@ from pliant.base.isolation import FATAL
 from pliant.base.late import Late
 from pliant.loop.types import FLOAT8
 from pliant.targets.triton import gpu_code
-from pliant.targets.triton.blocks import FEW_ROWS, WHOLE, blocks_for, power_of_two
+from pliant.targets.triton.blocks import FEW_ROWS, WHOLE, Blocks, blocks_for, power_of_two
 from pliant.targets.triton.gpu_code import GpuCode
-from pliant.targets.triton.printer import PrintedKernel
-from pliant.targets.triton.variants import AT_ONCE, KernelVariant, multiples, number_multiple
+from pliant.targets.triton.kernel_source import PrintedKernel
+from pliant.targets.triton.variants import AT_ONCE, KernelVariant, number_multiple, variant_of
 
 if TYPE_CHECKING:
     from pliant.targets.triton import compile as compiler
-    from pliant.targets.triton import interpret
+    from pliant.targets.triton import interpret, tuning
 else:  # which import Triton; kernels that are on disk do without
     compiler = Late("pliant.targets.triton.compile")
     interpret = Late("pliant.targets.triton.interpret")
+    tuning = Late("pliant.targets.triton.tuning")  # which one mode needs
 
 NARROW: Final = 2**31 - 2**20
 """Below this, numbers are within 32 bits, those of lanes behind the end of a tensor as well."""
 THREADS: Final = 8  # that compile at the same time; more have to wait for each other
 _IMPORTING: Final = threading.Lock()
 """Modules of Triton import each other, which is not safe in several threads at the same time."""
+MOST_PROGRAMS: Final = 2**62  # more than a launch can have, which is tested there
+INTERPRETED: Final = 3  # processors that are assumed where kernels are interpreted
 EXTENTS: Final = 3  # the first numbers of a launch: outer iterations, rows, columns
 
 _AS_BYTES: Final = frozenset([t.dtype for t in FLOAT8])
@@ -78,11 +81,13 @@ class CudaKernel:
         self.launched = False  # whether the variant that is expected has been loaded
         self.failed: dict[KernelVariant, Exception] = {}
         self.compiling: dict[KernelVariant, Callable[[], Any]] = {}  # in other threads
+        self.tiles: dict[tuple[int, bool], Blocks] = {}  # that were found to be fastest
 
     def variant(self, wide: bool, bits: int, columns: int, few: bool) -> tuple[int, ...]:
-        """The address of a function, its threads and shared memory in bytes, and its tile: for
-        indices of 64 bits or not, arguments that are the multiples that matter (as bits), and rows
-        of up to so many columns; `few`: there are less than `FEW_ROWS`."""
+        """The address of a function, its threads and shared memory in bytes, its tile, how many
+        programs a launch has at most, and how many bytes of memory each of them needs for itself.
+        For indices of 64 bits or not, arguments that are the multiples that matter (as bits), and
+        rows of up to so many columns; `few`: there are less than `FEW_ROWS`."""
         variant = self._described(wide, bits, columns, few)
         if variant in self.failed:  # the graph runs with PyTorch's operators for such sizes
             raise self.failed[variant]
@@ -92,8 +97,22 @@ class CudaKernel:
 
     def _described(self, wide: bool, bits: int, columns: int, few: bool) -> KernelVariant:
         count = len(self.printed.buffers) + len(self.printed.arguments)
-        known = multiples(self.printed, [bool(bits >> at & 1) for at in range(count)])
-        return KernelVariant(blocks_for(self.printed.tiling, columns, self.whole, few), wide, known)
+        fulfilled = [bool(bits >> at & 1) for at in range(count)]
+        blocks = self.tiles.get((columns, few)) or self._blocks(columns, few)
+        return variant_of(self.printed, blocks, wide, fulfilled)
+
+    def _blocks(self, columns: int, few: bool) -> Blocks:
+        return blocks_for(self.printed.tiling, columns, self.whole, few)
+
+    def usual_blocks(self, numbers: Sequence[int]) -> Blocks:
+        """The tile for launches with these numbers, if nothing is measured."""
+        _, _, columns, few = self._expected(numbers)
+        return self._blocks(columns, few)
+
+    def use_blocks(self, numbers: Sequence[int], blocks: Blocks) -> None:
+        """Use this tile for launches with such numbers."""
+        _, _, columns, few = self._expected(numbers)
+        self.tiles[columns, few] = blocks
 
     @cached_property
     def functions(self) -> dict[str, Any]:
@@ -147,8 +166,11 @@ class CudaKernel:
             # It may be whole and from the disk, and still not for this driver.
             code = self._make(variant)
             address = self._address(code)
-        blocks = variant.blocks
-        return address, code.threads, code.shared, blocks.rows, blocks.columns
+        blocks, processors = variant.blocks, 0
+        if blocks.resident:
+            processors = torch.cuda.get_device_properties(self.place).multi_processor_count
+        most = most_programs(blocks, processors)
+        return address, code.threads, code.shared, blocks.rows, blocks.columns, most, code.scratch
 
     def _address(self, code: GpuCode) -> int:
         index = torch.cuda.current_device() if self.place.index is None else self.place.index
@@ -163,6 +185,34 @@ class CudaKernel:
         """Start to compile that variant in another thread."""
         variant = self._described(*self._expected(numbers))
         self.compiling[variant] = pool.submit(self.compile, variant).result
+
+    def launches(
+        self,
+        tiles: Sequence[Blocks],
+        numbers: Sequence[int],
+        tensors: Sequence[torch.Tensor],
+    ) -> dict[Blocks, tuning.TimedLaunch]:
+        """A launch for each of these tiles that there is code for."""
+        arguments = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
+        divisor = number_multiple(self.printed)
+        fulfilled = [True] * len(tensors) + [number % divisor == 0 for number in arguments]
+        variants = {b: variant_of(self.printed, b, False, fulfilled) for b in tiles}
+        with ThreadPoolExecutor(THREADS, "pliant-triton") as pool:
+            for variant in variants.values():
+                self.compiling[variant] = pool.submit(self.compile, variant).result
+        launches = {}
+        for blocks, variant in variants.items():
+            try:
+                address, threads, shared, _, _, most, scratch = self._load(variant)
+            except FATAL:
+                raise
+            except Exception:  # it needs more shared memory than there is, say
+                continue
+            programs = min(programs_of(self.printed, blocks, numbers), most)
+            memory = torch.empty(programs * scratch, dtype=torch.uint8, device=self.place)
+            cells = [*[t.data_ptr() for t in tensors], *arguments, memory.data_ptr(), 0]
+            launches[blocks] = tuning.TimedLaunch(address, programs, threads, shared, cells, memory)
+        return launches
 
     def _expected(self, numbers: Sequence[int]) -> tuple[bool, int, int, bool]:
         arguments = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
@@ -195,9 +245,7 @@ def choose(
     """How many programs a launch with these arguments has, and which variant it runs."""
     outer, rows, columns = numbers[:EXTENTS]
     blocks = blocks_for(printed.tiling, columns, whole, outer * rows < FEW_ROWS)
-    programs = outer * math.ceil(max(rows, 0) / blocks.rows)
-    if not printed.tiling.by_rows:
-        programs *= math.ceil(max(columns, 0) / blocks.columns)
+    programs = programs_of(printed, blocks, numbers)
     arguments = numbers[EXTENTS : EXTENTS + len(printed.arguments)]
     # Arguments that have 64 bits in any case don't matter.
     narrow = [number for number, a in zip(arguments, printed.arguments, strict=False) if not a.wide]
@@ -209,4 +257,19 @@ def choose(
     divisor = number_multiple(printed)
     fulfilled = [t.data_ptr() % AT_ONCE == 0 for t in tensors]
     fulfilled += [number % divisor == 0 for number in arguments]
-    return programs, KernelVariant(blocks, limit >= NARROW, multiples(printed, fulfilled))
+    variant = variant_of(printed, blocks, limit >= NARROW, fulfilled)
+    return min(programs, most_programs(blocks, INTERPRETED)), variant
+
+
+def programs_of(printed: PrintedKernel, blocks: Blocks, numbers: Sequence[int]) -> int:
+    """How many tiles there are."""
+    outer, rows, columns = numbers[:EXTENTS]
+    programs = outer * math.ceil(max(rows, 0) / blocks.rows)
+    if not printed.tiling.by_rows:
+        programs *= math.ceil(max(columns, 0) / blocks.columns)
+    return programs
+
+
+def most_programs(blocks: Blocks, processors: int) -> int:
+    """How many programs a launch has at most."""
+    return blocks.resident * processors if blocks.resident else MOST_PROGRAMS

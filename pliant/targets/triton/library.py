@@ -301,13 +301,27 @@ def bits_in_fours(seed, start, element, first, together, threads, width):  # typ
     return bits
 
 
+# --------------------------------------------------------------------------------------------------
+# Products of matrices
+
+
+@jit
+def place_of_tile(tile, row_tiles, column_tiles):  # type: ignore[no-untyped-def]
+    """Which tile of rows and which of columns: down in groups of eight, so that tiles that are
+    computed at the same time share rows and columns, which are in the cache then."""
+    group = 8 * column_tiles
+    first = tile // group * 8
+    size = tl.minimum(row_tiles - first, 8)
+    return first + tile % group % size, tile % group // size
+
+
 NAMES: Final = (
     ("floor_div", "floor_mod", "shift_left", "shift_right", "shift_right_unsigned", "sign")
     + ("sigmoid", "silu", "fmin", "fmax", "remainder_floats", "divided", "floor_div_floats")
     + ("from_float8", "to_float8")
     + ("sum_along", "prod_along", "max_along", "min_along", "any_along", "all_along")
     + ("is_larger", "is_smaller", "position_of", "last_along")
-    + ("philox", "bits_apart", "bits_in_fours")
+    + ("philox", "bits_apart", "bits_in_fours", "place_of_tile")
 )
 """What kernels may call."""
 
@@ -315,4 +329,5 @@ NAMES: Final = (
 def namespace() -> dict[str, Any]:
     """The globals of a kernel that is compiled."""
     own = {name: globals()[name] for name in NAMES}
-    return {"triton": triton, "tl": tl, "libdevice": libdevice, **own}
+    names = {"triton": triton, "tl": tl, "libdevice": libdevice, "tile_range": tl.range}
+    return names | own

@@ -23,12 +23,11 @@ INDEX is the type of indices, 32 bits wide if all of them are surely that small.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
-from pliant.base.values import dataclass
 from pliant.loop.body import FLAG
-from pliant.loop.ir import REDUCTIONS, Access, Buffer, Combine, Kernel, Loop, LoopValue, Op
+from pliant.loop.ir import REDUCTIONS, Access, Combine, Kernel, Loop, LoopValue, Op
 from pliant.loop.types import FLOAT
 from pliant.sym.expr import Expr
 from pliant.targets.triton.blocks import MOST_ROWS
@@ -45,14 +44,13 @@ from pliant.targets.triton.index_text import (
     NONE,
     Axes,
     IndexText,
-    KernelArgument,
     KernelArguments,
     Text,
 )
 from pliant.targets.triton.random_bits import FOURS, drawn_elements, random_bits
 from pliant.targets.triton.reductions import ACCUMULATORS
 from pliant.targets.triton.scans import BlockScan
-from pliant.targets.triton.tiling import Pass, Tiling, tiled
+from pliant.targets.triton.tiling import Pass, Tiling
 from pliant.targets.triton.unmasked import (
     can_be_unmasked,
     conditions_at_the_end,
@@ -65,45 +63,11 @@ NAME: Final = "kernel"  # of the function; equal kernels have equal sources
 OUT_OF_RANGE: Final = "an index or a value is out of range"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PrintedKernel:
-    """The source of a kernel; the tensors that it takes, and numbers, in order. The variant with
-    indices of 32 bits is right if all `bounds` are within 32 bits."""
-
-    source: str
-    tiling: Tiling
-    buffers: tuple[Buffer, ...]
-    arguments: tuple[KernelArgument, ...]
-    bounds: tuple[Expr, ...]
-    asserts: bool  # it has assertions, for errors that eager PyTorch would raise
-
-
-@lru_cache(16)
-def printed(kernel: Kernel) -> PrintedKernel:
-    """The kernel as Triton source; `NotTiled` if there is none."""
-    tiling, arguments = tiled(kernel), KernelArguments()
-    # Each scan has a function that combines two states, in front of the kernel.
-    scans = [scan for item in tiling.body if isinstance(item, Pass) for scan in item.scans]
-    combines = [
-        CombinePrinter(kernel, tiling, arguments, at, scan.combine) for at, scan in enumerate(scans)
-    ]
-    kinds = (WholeRows, LoopedRows) if tiling.by_rows else (KernelPrinter,)
-    printers: list[KernelPrinter] = [kind(kernel, tiling, arguments) for kind in kinds]
-    for printer in [*combines, *printers]:
-        printer.body()
-    numbers = tuple(arguments.all.values())
-    buffers = tuple([buffer for buffer in kernel.buffers if buffer.name != FLAG.name])
-    parameters = [buffer.name for buffer in buffers] + [argument.name for argument in numbers]
-    texts = [printer.function(parameters) for printer in [*combines, *printers]]
-    text = "\n\n\n".join(texts)
-    asserts = len(buffers) < len(kernel.buffers)
-    return PrintedKernel(text + "\n", tiling, buffers, numbers, tuple(arguments.bounds), asserts)
-
-
 class KernelPrinter:
     """Prints a pointwise kernel: every value once, for one tile."""
 
     suffix = ""
+    constants: Sequence[str] = ("ROWS", "COLUMNS", "INDEX")
 
     def __init__(self, kernel: Kernel, tiling: Tiling, arguments: KernelArguments) -> None:
         self.kernel = kernel
@@ -123,7 +87,7 @@ class KernelPrinter:
     # ---- the function
 
     def function(self, parameters: Sequence[str]) -> str:
-        constants = [f"{name}: tl.constexpr" for name in ("ROWS", "COLUMNS", "INDEX")]
+        constants = [f"{name}: tl.constexpr" for name in self.constants]
         head = f"@triton.jit\ndef {NAME}{self.suffix}("
         return "\n".join([f"{head}{', '.join([*parameters, *constants])}):", *self.lines])
 
@@ -146,7 +110,7 @@ class KernelPrinter:
         if tiling.rows is not None:
             steps.append((self._rows_at, self._blocks(tiling.rows.extent, "ROWS")))
         for loop in reversed(tiling.outer):
-            steps.append((partial(self._outer_at, loop), self._number(loop.extent)))
+            steps.append((partial(_bind_outer, self, loop), self._number(loop.extent)))
         if steps:
             self.line("program = tl.program_id(0)")
         for number, (bind, count) in enumerate(steps):
@@ -181,9 +145,6 @@ class KernelPrinter:
         self.bind(loop, text, axes)
         self.line(f"{mask} = {loop.var.name} < {self._number(loop.extent)}")
 
-    def _outer_at(self, loop: Loop, at: str) -> None:
-        self.bind(loop, f"{at}.to(INDEX)", NONE)
-
     def bind(self, loop: Loop, text: str, axes: Axes) -> None:
         """Define the variable of a loop as `text`, which varies along `axes`."""
         name = loop.var.name
@@ -199,6 +160,11 @@ class KernelPrinter:
 
     def line(self, text: str) -> None:
         self.lines.append(self.indent + text)
+
+    def _indented(self, write: Callable[[], None]) -> None:
+        before, self.indent = self.indent, self.indent + "    "
+        write()
+        self.indent = before
 
     def new_name(self, value: LoopValue) -> str:
         self._count += 1
@@ -297,7 +263,8 @@ class KernelPrinter:
         place = self._place_of(value, stored.axes, *[text.axes for text in mask])
         conditions = [text.text for text in mask] + self._masks(place.axes)
         condition = f", mask={' & '.join(conditions)}" if conditions else ""
-        if value.buffer.access is Access.READ_WRITE and self.tiling.by_rows:
+        shared = self.tiling.by_rows or self.tiling.product is not None
+        if value.buffer.access is Access.READ_WRITE and shared:
             self.line("tl.debug_barrier()")  # other threads may have to read it first
         self.line(f"tl.store({place.text}, {stored.text}{condition})")
         # What was loaded from the buffer before may be something else now.
@@ -343,6 +310,11 @@ class KernelPrinter:
 
     def _masks(self, axes: Axes) -> list[str]:
         return [f"in_{axis}" for axis in _AXES if axis in axes] if self.masked else []
+
+
+def _bind_outer(printer: KernelPrinter, loop: Loop, at: str) -> None:
+    """A loop of which a program computes one iteration."""
+    printer.bind(loop, f"{at}.to(INDEX)", NONE)
 
 
 class CombinePrinter(KernelPrinter):
@@ -512,11 +484,6 @@ class LoopedRows(RowPrinter):
         for value, state in states.items():
             results = ACCUMULATORS[value.op].end(value.args[0].type, state)
             self._results(value, state[0].rpartition("_")[0], results)
-
-    def _indented(self, write: Callable[[], None]) -> None:
-        before, self.indent = self.indent, self.indent + "    "
-        write()
-        self.indent = before
 
     def _loop(
         self,

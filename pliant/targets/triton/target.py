@@ -5,21 +5,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from pliant.base.late import Late
 from pliant.base.values import dataclass, replace
 from pliant.loop.body import FLAG
 from pliant.loop.ir import Kernel, Op, values
 from pliant.loop.types import FLOAT, INTEGER
 from pliant.sym.expr import ONE, Expr, product_of
-from pliant.targets.target import Hint, KernelSource, LaunchParameters
+from pliant.targets.target import Hint, KernelSource, LaunchParameters, Slower
 from pliant.targets.triton import launch
 from pliant.targets.triton.blocks import FEW_AT_ONCE, FEW_ROWS, MOST_ROWS, WHOLE
-from pliant.targets.triton.printer import NAME, PrintedKernel, printed
+from pliant.targets.triton.kernel_source import PrintedKernel, printed
+from pliant.targets.triton.printer import NAME
 from pliant.targets.triton.tiling import NotTiled, Pass, Tiling, tiled
 from pliant.targets.triton.variants import number_multiple
+
+if TYPE_CHECKING:
+    from pliant.targets.triton import tuning
+else:
+    tuning = Late("pliant.targets.triton.tuning")  # which one mode needs
 
 FEW_PROGRAMS: Final = 128  # a GPU has about as many processors
 MANY_COLUMNS: Final = 1 << 15
@@ -30,10 +37,11 @@ _DIVISIONS: Final = frozenset({Op.FLOOR_DIV, Op.TRUNC_DIV, Op.REMAINDER, Op.FMOD
 @dataclass(frozen=True, slots=True)
 class TritonSource(KernelSource):
     """The source of a kernel, the kernel that it is of, and the numbers of a launch that are
-    expected (see `launch_parameters`)."""
+    expected (see `launch_parameters`). `trial`: what is expected, if tiles are to be tried."""
 
     kernel: Kernel
     expected: tuple[int, ...]
+    trial: tuning.TileTrial | None = None
 
     @property
     def readable(self) -> bool:
@@ -57,10 +65,11 @@ source, by which Triton caches machine code, so that equal kernels should have e
 @dataclass(frozen=True, slots=True)
 class TritonTarget:
     """A GPU, or, for tests, CPU tensors and Triton's interpreter. Rows of up to `whole` columns are
-    in a tile as a whole."""
+    in a tile as a whole. `measures`: of long-running kernels several tiles are tried."""
 
     place: torch.device
     whole: int = WHOLE
+    measures: bool = False
 
     @property
     def device(self) -> str:
@@ -81,6 +90,11 @@ class TritonTarget:
     @property
     def names_kernels(self) -> bool:
         return True
+
+    @property
+    def multiplies(self) -> bool:
+        """From the generation on whose hardware copies blocks by descriptors."""
+        return self.device != "cuda" or torch.cuda.get_device_capability(self.place) >= (9, 0)
 
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
         if torch.are_deterministic_algorithms_enabled() and _adds_floats(kernel):
@@ -106,7 +120,8 @@ class TritonTarget:
         label = _LABELS.setdefault(key, kernel.label)
         text = text.replace(f"\ndef {NAME}", f"\ndef pliant_{label}") if label else text
         expected = tuple([hint(number) for number in self._numbers(kernel)])
-        return TritonSource(key, text, kernel, expected)
+        trial = tuning.trial_of(kernel, printed(kernel), hint) if self.measures else None
+        return TritonSource(key, text, kernel, expected, trial)
 
     def compile(self, source: KernelSource) -> Any:
         """The variant for the sizes that are expected is compiled now, others when needed."""
@@ -127,7 +142,14 @@ class TritonTarget:
         return launch.CudaKernel(_triton(source).printed, source.key, self.place, self.whole)
 
     def _handle(self, kernel: launch.CudaKernel, source: KernelSource) -> Any:
-        kernel.expect(_triton(source).expected)
+        expected, trial = _triton(source).expected, _triton(source).trial
+        choice = None if trial is None else tuning.choose_tile(kernel, expected, trial)
+        if choice is not None:
+            if choice.library:
+                times = f"{choice.library * 1e6:.0f} us, a kernel {choice.seconds * 1e6:.0f}"
+                raise Slower(f"PyTorch's product takes {times}")
+            kernel.use_blocks(expected, choice.blocks)
+        kernel.expect(expected)
         wide = [argument.wide for argument in kernel.printed.arguments]
         return kernel.printed.tiling.by_rows, wide, kernel.variant, number_multiple(kernel.printed)
 

@@ -1,12 +1,14 @@
 """Which loops of a kernel are the axes of a tile, and which are counted by programs.
 
-The one idea: a program of the grid works on one tile, rows times columns. There are two forms:
+The one idea: a program of the grid works on one tile, rows times columns. There are three forms:
 
 - Pointwise: the loops hold nothing but values. The last loop is the columns, and one more is the
   rows: the next one, or, in a transpose, the one along which something is read in order.
 - Row kernels: the loops over rows are the grid, and in them stand loops over the columns
   (*passes*): reductions, scans, and what uses their results. A tile has whole rows if they fit,
   else each pass goes through the columns in blocks.
+- Products of matrices: the loops are the rows and columns of the result, and in them stands one
+  loop that sums products of halves. What follows it is computed from elements in registers.
 
 Whatever loops are left over are counted by programs, one iteration each.
 """
@@ -17,8 +19,19 @@ from typing import Final
 
 from pliant.base.values import dataclass
 from pliant.loop.collapse import stride
-from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, LoopKind, LoopValue, Statement, values
-from pliant.sym.expr import ONE, ZERO, Expr, product_of, symbol
+from pliant.loop.ir import (
+    MEMORY,
+    WEIGHT,
+    Kernel,
+    Loop,
+    LoopKind,
+    LoopValue,
+    Op,
+    Statement,
+    values,
+)
+from pliant.loop.types import HALF
+from pliant.sym.expr import ONE, ZERO, Expr, product_of, substitute, symbol
 from pliant.targets.triton.scans import BlockScan, scans_of
 
 
@@ -37,6 +50,28 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Factor:
+    """An operand of a product of matrices: what is loaded, and how far apart in memory its elements
+    are along the axis of the tile that it has (rows or columns), and along the loop that is summed.
+    One of these is 1."""
+
+    load: LoopValue
+    along: Expr
+    inner: Expr
+    first: Expr  # the place of its first element
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatrixProduct:
+    """A loop that sums products of elements: of the row of `left` with the column of `right`."""
+
+    loop: Loop
+    left: Factor
+    right: Factor
+    result: LoopValue
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Tiling:
     """A kernel as tiles. `columns` is the extent of the columns; of a row kernel, that of each of
     its passes. `body` is what a program computes."""
@@ -47,6 +82,7 @@ class Tiling:
     column_loop: Loop | None  # of a pointwise kernel
     body: tuple[LoopValue | Pass, ...]
     across: bool = False  # memory is read along the rows as well as along the columns
+    product: MatrixProduct | None = None  # in front of the body, which computes with its elements
 
     @property
     def by_rows(self) -> bool:
@@ -87,7 +123,7 @@ def tiled(kernel: Kernel) -> Tiling:
     grid = kernel.grid
     body = grid[-1].body if grid else kernel.body
     if any(isinstance(item, Loop) for item in body):
-        return _row_kernel(grid, body)
+        return _product_kernel(grid, body) or _row_kernel(grid, body)
     flat = tuple([item for item in body if isinstance(item, LoopValue)])
     if not grid:
         return Tiling((), None, None, None, flat)
@@ -95,6 +131,50 @@ def tiled(kernel: Kernel) -> Tiling:
     rows = None if at is None else grid[at]
     outer = tuple([loop for loop in grid[:-1] if loop is not rows])
     return Tiling(outer, rows, grid[-1].extent, grid[-1], flat, across)
+
+
+def _product_kernel(grid: tuple[Loop, ...], body: tuple[Statement, ...]) -> Tiling | None:
+    """The tiling of a product of matrices; None for any other kernel."""
+    inner = [item for item in body if isinstance(item, Loop)]
+    if len(inner) != 1 or len(grid) != 2:
+        return None
+    product = _matrix_product(inner[0], *grid)
+    if product is None:
+        return None
+    rest = tuple([item for item in body if isinstance(item, LoopValue)])
+    return Tiling((), grid[0], grid[1].extent, grid[1], rest, product=product)
+
+
+def _matrix_product(loop: Loop, rows: Loop, columns: Loop) -> MatrixProduct | None:
+    """What the loop sums, if that is a product of halves, one of which depends on the rows only and
+    the other one on the columns."""
+    flat = [item for item in loop.body if isinstance(item, LoopValue)]
+    total = flat[-1] if flat else None
+    if loop.kind is not LoopKind.REDUCTION or total is None or total.op is not Op.SUM:
+        return None
+    (term,) = total.args
+    if term.op is not Op.MUL or any(arg.op is not Op.CAST for arg in term.args):
+        return None
+    loads = [arg.args[0] for arg in term.args]
+    if len(flat) != 6 or any(v.op is not Op.LOAD or v.args or v.type not in HALF for v in loads):
+        return None
+    by_axis = [[_factor(load, axis, loop, (rows, columns)) for load in loads] for axis in (0, 1)]
+    for at in (0, 1):  # whichever is the left one
+        left, right = by_axis[0][at], by_axis[1][1 - at]
+        if left is not None and right is not None:
+            return MatrixProduct(loop, left, right, total)
+    return None
+
+
+def _factor(load: LoopValue, axis: int, loop: Loop, grid: tuple[Loop, Loop]) -> Factor | None:
+    """The operand that is loaded, if it depends on this axis of the grid alone."""
+    assert load.index is not None and load.buffer is not None
+    index = load.index + load.buffer.base
+    along, inner = stride(index, grid[axis].var), stride(index, loop.var)
+    if along is None or inner is None or grid[1 - axis].var in index.symbols:
+        return None
+    first = substitute(index, {grid[axis].var: ZERO, loop.var: ZERO})
+    return Factor(load, along, inner, first) if ONE in (along, inner) else None
 
 
 def _second_axis(grid: tuple[Loop, ...]) -> tuple[int | None, bool]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pliant.base.values import dataclass
+from pliant.base.values import dataclass, replace
 from pliant.targets.triton.blocks import Blocks
 from pliant.targets.triton.expressions import POINTERS
-from pliant.targets.triton.printer import PrintedKernel
+from pliant.targets.triton.kernel_source import PrintedKernel
 
 AT_ONCE: Final = 16  # bytes that a thread loads
 
@@ -25,6 +25,22 @@ class KernelVariant:
     blocks: Blocks
     wide: bool  # indices of 64 bits
     multiples: tuple[int, ...]
+
+
+def variant_of(
+    printed: PrintedKernel, blocks: Blocks, wide: bool, fulfilled: Sequence[bool]
+) -> KernelVariant:
+    """The variant with a tile; `fulfilled`: for each tensor and number, whether it is a multiple of
+    what matters."""
+    known = multiples(printed, fulfilled)
+    if blocks.depth and not is_described(printed, fulfilled):
+        blocks = replace(blocks, suffix="_pointers")
+    return KernelVariant(blocks, wide, known)
+
+
+def is_described(printed: PrintedKernel, fulfilled: Sequence[bool]) -> bool:
+    """Whether descriptors can be made of the operands of a product."""
+    return printed.described is not None and all(fulfilled[at] for at in printed.described)
 
 
 def number_multiple(printed: PrintedKernel) -> int:
@@ -44,8 +60,9 @@ def multiples(printed: PrintedKernel, fulfilled: Sequence[bool]) -> tuple[int, .
 
 def constants(variant: KernelVariant) -> dict[str, int | str]:
     """The constants of a kernel: numbers, and the name of a type."""
-    index = "int64" if variant.wide else "int32"
-    return {"ROWS": variant.blocks.rows, "COLUMNS": variant.blocks.columns, "INDEX": index}
+    blocks, index = variant.blocks, "int64" if variant.wide else "int32"
+    depth = {"DEPTH": blocks.depth} if blocks.depth else {}
+    return {"ROWS": blocks.rows, "COLUMNS": blocks.columns, **depth, "INDEX": index}
 
 
 def signature(printed: PrintedKernel, variant: KernelVariant) -> dict[str, str]:
@@ -60,6 +77,7 @@ def options(printed: PrintedKernel, variant: KernelVariant) -> dict[str, Any]:
     """How Triton is to compile it."""
     return {
         "num_warps": variant.blocks.warps,
+        "num_stages": variant.blocks.stages,
         "enable_fp_fusion": False,  # floats are rounded after each operation, as in eager PyTorch
         "enable_reflect_ftz": False,  # nor are small numbers made 0
         "debug": printed.asserts,  # or Triton drops assertions

@@ -41,7 +41,7 @@ class WithoutDevice(TritonTarget):
 
 @OwnBackend
 def backend(gm, examples, shapes, options):
-    llvm.compile_for(lambda _: WithoutDevice(META), gm, examples, shapes, options)
+    llvm.compile_for(lambda *_: WithoutDevice(META), gm, examples, shapes, options)
     return gm.forward
 
 

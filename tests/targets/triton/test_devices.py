@@ -19,7 +19,7 @@ from pliant.graph import aliases, gpu_draws
 from pliant.targets.triton import compile as compiler
 from pliant.targets.triton import launch
 from pliant.targets.triton.blocks import blocks_for
-from pliant.targets.triton.printer import printed
+from pliant.targets.triton.kernel_source import printed
 from pliant.targets.triton.target import TritonTarget
 
 META = torch.device("meta")
@@ -38,7 +38,7 @@ class WithoutDevice(TritonTarget):
 
 @OwnBackend
 def backend(gm, examples, shapes, options):
-    llvm.compile_for(lambda _: WithoutDevice(META), gm, examples, shapes, options)
+    llvm.compile_for(lambda *_: WithoutDevice(META), gm, examples, shapes, options)
     return gm.forward
 
 

@@ -21,12 +21,12 @@ from pliant.targets import kernel_cache as disk
 from pliant.targets.triton import compile as compiler
 from pliant.targets.triton import gpu_code, instructions, launch, variants
 from pliant.targets.triton.gpu_code import GpuCode, pack, unpack
-from pliant.targets.triton.printer import printed
+from pliant.targets.triton.kernel_source import printed
 from tests.targets.test_kernel_cache import DAMAGES, damage, files
 from tests.targets.triton.test_launch import COLUMNS
 
 ROOT = Path(__file__).parents[3]
-CODE = GpuCode("kernel", 64, 4, 32, b"\x7fELF\n\x00\xff")
+CODE = GpuCode("kernel", 64, 4, 32, 256, b"\x7fELF\n\x00\xff")
 ARGUMENTS = (False, 0b11, 64, True)  # of `CudaKernel.variant`
 
 

@@ -14,7 +14,7 @@ from pliant.loop.types import Type
 from pliant.sym.expr import ZERO, symbol
 from pliant.targets.triton import launch
 from pliant.targets.triton.gpu_code import GpuCode
-from pliant.targets.triton.printer import printed
+from pliant.targets.triton.kernel_source import printed
 
 ROWS, LENGTH, I, J = map(symbol, ("s0", "s1", "i0", "i1"))
 READ = Buffer("b0", Type.F32, Access.READ, ZERO)
@@ -94,7 +94,7 @@ driver, asked = ctypes.CDLL(sys.argv[1]), []
 
 def make(wide, multiples, columns, few):
     asked.append((wide, multiples, columns, few))
-    return cuda_load(b"code", "kernel", 64 << 10, 0), 128, 64 << 10, 2, 16
+    return cuda_load(b"code", "kernel", 64 << 10, 0), 128, 64 << 10, 2, 16, *limits
 
 # As many outer iterations as the tensor has rows; one argument, one bound.
 steps = [
@@ -102,7 +102,9 @@ steps = [
     ("cuda_kernel", 0, (0, -1), (), 0, 0, 1, 2, 0, False),
 ]
 symbols = [(0, "size", 0), (0, "size", 1)]
-for by_rows, programs in ((False, 3 * 2 * 3), (True, 3 * 2)):
+plain = (1 << 62, 0)  # any number of programs, and no memory for them
+cases = (False, 3 * 2 * 3, plain), (True, 3 * 2, plain), (False, 5, (5, 256))
+for by_rows, programs, limits in cases:
     kernel = (by_rows, [False], make, 16)
     launcher = Launcher(1, symbols, steps, [], (), None, (), (kernel,))
     x = torch.zeros(3, 33)
@@ -113,7 +115,8 @@ for by_rows, programs in ((False, 3 * 2 * 3), (True, 3 * 2)):
     assert (value("programs"), value("threads")) == (programs, 128), value("programs")
     assert value("shared") == value("attribute") == 64 << 10
     cells = list((ctypes.c_uint64 * 4).in_dll(driver, "cells"))
-    assert cells == [x.data_ptr(), 33, 0, 0], cells
+    assert (cells[:2], cells[3]) == ([x.data_ptr(), 33], 0), cells
+    assert bool(cells[2]) == bool(limits[1]), cells
     y = torch.zeros(3 * 64 + 1)[1:].view(3, 64)
     launcher(y)
     launcher(torch.zeros(0, 5))
@@ -211,7 +214,7 @@ def test_kernels_are_compiled_together_and_fail_alone(monkeypatch):
         meeting.wait()  # nobody gets here alone
         if kernel is kernels[1]:
             raise RuntimeError("no such instruction")
-        return GpuCode("kernel", 0, 4, 32, b"")
+        return GpuCode("kernel", 0, 4, 32, 0, b"")
 
     monkeypatch.setattr(launch.CudaKernel, "compile", compile)
     monkeypatch.setattr(launch, "cuda_load", lambda *args: 7)

@@ -12,8 +12,8 @@ from pliant.ops.philox import limit_of, numbers_of, uniform
 from pliant.sym.expr import evaluate
 from pliant.targets.triton import compile as compiler
 from pliant.targets.triton.blocks import blocks_for
+from pliant.targets.triton.kernel_source import printed
 from pliant.targets.triton.launch import InterpretedKernel
-from pliant.targets.triton.printer import printed
 from pliant.targets.triton.target import TritonTarget
 from pliant.targets.triton.variants import KernelVariant, multiples
 from tests.support import loop_interpreter, philox
