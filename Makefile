@@ -18,6 +18,10 @@ MINUTES ?= 10
 # Tests that compare programs with eager PyTorch: they are run once more, through generated code.
 PROGRAMS := tests/capture tests/dynamic $(addprefix tests/test_,dynamic_shapes.py module.py \
     introductory_programs.py soundness.py random_programs.py threads.py) tests/driver/test_limits.py
+# Tests of backends that say nothing of CPUs, and what may change between calls, on tensors of a GPU.
+ON_GPU := tests/test_soundness.py $(addprefix tests/backends/test_,layouts.py matmul.py writes.py \
+    writes_in_place.py overlaps.py output_views.py by_sizes.py strides.py odd_inputs.py \
+    signed_numbers.py changing_inputs.py float8.py)
 
 hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-16)
 TORCH_STAMP := $(STAMPS)/$(subst ==,-,$(TORCH))
@@ -52,6 +56,9 @@ test-models: setup-dev $(MODELS_STAMP)  ## real networks (transformers, random w
 
 test-gpu: setup-dev  ## programs on a GPU; without one they are skipped
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) tests/gpu
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --backend=llvm --device=cuda $(ON_GPU)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --backend=llvm --device=cuda -m models \
+	    tests/models/test_transformers.py || test $$? = 5  # 5: the package isn't installed
 
 conformance: setup-dev  ## PyTorch's own tests of Dynamo, with PYTORCH=a source tree of it
 	$(PY) tools/conformance.py $(PYTORCH) --report docs/conformance.md

@@ -19,7 +19,7 @@ namespace {
 constexpr int kSharedMemory = 8;            // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr uint32_t kUsualShared = 48 << 10;  // what a kernel may have without asking
 constexpr uint64_t kAtOnce = 16;  // bytes that a thread loads: `variants.AT_ONCE`
-constexpr int64_t kNarrow = (int64_t{1} << 31) - (1 << 20);  // `launch.NARROW` in Python
+constexpr int64_t kNarrow = (int64_t{1} << 31) - (1 << 20);  // `index_text.NARROW`
 constexpr int64_t kFewRows = 4096;  // `blocks.FEW_ROWS`
 
 std::string driver_name = "libcuda.so.1";  // a test has one of its own

@@ -34,16 +34,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--device") != "cpu":
+    if config.getoption("--device") != "cpu" and torch.cuda.is_available():
         torch.set_default_device(config.getoption("--device"))
 
 
+def _skip_for_device(config: pytest.Config, item: pytest.Item) -> None:
+    """On a GPU: what is about CPUs, and everything if there is none."""
+    if config.getoption("--device") == "cpu":
+        return
+    if not torch.cuda.is_available():
+        item.add_marker(pytest.mark.skip(reason="there is no GPU"))
+    for marker in item.iter_markers("cpu_only"):
+        item.add_marker(pytest.mark.skip(reason=marker.args[0]))
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
     """Of the cases of a test that is `sampled(n)`, one in n is run each time: the diagonals of the
     table of its parameters, so that all values are among them. The others are long."""
     seen: dict[tuple[str, str], dict[str, int]] = {}  # of a test's parameter, in order
     for item in items:
+        _skip_for_device(config, item)
         if (marker := item.get_closest_marker("sampled")) is not None:
             test = item.nodeid.partition("[")[0]
             params = item.callspec.params.items()
@@ -80,6 +91,19 @@ def clean_state() -> Iterator[None]:
     with config.patch(options | {"raise_on_fallback": True, "check_ir": True}):
         yield
     logs.set_logs()
+
+
+@pytest.fixture(autouse=True)
+def device_in_order(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A device-side assertion leaves a process without its GPU: the worker ends with the test that
+    did it, and another one goes on."""
+    yield
+    if request.config.getoption("--device") != "cpu" and torch.cuda.is_available():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            os._exit(70)
 
 
 @pytest.fixture

@@ -281,7 +281,7 @@ def _rrelu_functional_shape(
     op: Overload, args: Args, kwargs: Kwargs, device: torch.device
 ) -> Recipe | None:
     """The result and the slopes, which are a copy of what held them."""
-    result = shapes.contiguous(shapes.floats_only)(op, args, kwargs, device)
+    result = shapes.contiguous(shapes.floats_only, everywhere=True)(op, args, kwargs, device)
     slopes = shapes.like(op, args[1:2], {}, device)
     return None if result is None or slopes is None else Several(tuple, (result, slopes))
 
@@ -297,7 +297,7 @@ register("aten._prelu_kernel_backward.default", shape=_prelu_backward_shape)
 register("aten.hardtanh.default", layout=like_first)
 register(
     "aten.rrelu_with_noise.default",
-    shape=shapes.contiguous(shapes.floats_only),
+    shape=shapes.contiguous(shapes.floats_only, everywhere=True),
     pointwise=True,
     functional=torch.ops.aten.rrelu_with_noise_functional.default,
 )

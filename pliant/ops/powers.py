@@ -61,8 +61,8 @@ SPECIAL: Final[dict[float, Callable[[LoopBody, LoopValue], LoopValue]]] = {
 }
 
 _GENERAL: Final = frozenset({(Type.F16, 0.5), (Type.F16, -0.5)})
-"""Types and exponents for which eager PyTorch calls `pow`, which differs from the square root for
--inf."""
+"""Types and exponents for which eager PyTorch calls `pow` on the CPU, which differs from the square
+root for -inf."""
 
 
 def known(x: Number) -> int | float | bool | None:
@@ -77,7 +77,8 @@ def pow_scalar(low: Lowering, self: IndexedTensor, exponent: Number) -> IndexedT
     value = known(exponent)
     if common in INTS:
         return _integer_power(low, self, exponent, value)
-    if value is not None and float(value) in SPECIAL and (common, float(value)) not in _GENERAL:
+    general = low.device == "cpu" and (common, value) in _GENERAL
+    if value is not None and float(value) in SPECIAL and not general:
         # Eager rounds bfloat16 after each of the products.
         special, steps = SPECIAL[float(value)], frozenset({Type.BF16})
         x = low.cast(self, common)

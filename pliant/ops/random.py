@@ -121,7 +121,7 @@ register(
 register("aten.bernoulli.p", fills_first=True, decomposition=_bernoulli)
 register(*aten_names("randint randint_like randperm random"), draws_integers=True)
 register("aten.bernoulli", "aten.normal", raises=_takes_tensors)
-register("aten.poisson.default", shape=shapes.contiguous(shapes.floats_only))
+register("aten.poisson.default", shape=shapes.contiguous(shapes.floats_only, everywhere=True))
 register("aten.native_dropout.default", pointwise=True, decomposition=_native_dropout)
 register("aten.dropout.default", decomposition=_dropout)
 register_functions((F.dropout, torch.dropout), symbolic=_symbolic_dropout, cast_by_parts=True)

@@ -152,6 +152,7 @@ def test_integers_overflow(dtype):
     agree(lambda x, y: (x // y, x % y, torch.fmod(x, y)), (x[1:], y.abs()[1:].clamp(min=1)))
 
 
+@pytest.mark.cpu_only("no error on a GPU")
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
 @pytest.mark.parametrize(
     "function",

@@ -151,7 +151,8 @@ def after_write(function, x, mode, write, at):
     except RuntimeError as error:
         told.append(str(error))
     told.append(state(tensors))
-    told.append([t.tolist() for t in tensors])
+    with torch.no_grad():  # on a GPU it is a copy first, of which autograd would want the history
+        told.append([t.tolist() for t in tensors])
     graded = [t for t in tensors if t.requires_grad]
     try:
         total = sum([(t * weight).sum() for weight, t in enumerate(graded, 1)])

@@ -123,11 +123,11 @@ def an_error_of_pytorch(x, index, rows):
     return torch.linalg.cholesky(-torch.eye(3) + x.sum() * 0)
 
 
+ASSERTED = pytest.mark.cpu_only("an assertion ends what a process can do on a GPU")
 NOT_ALONE = [set_columns, read_afterwards, read_before, from_itself, from_one_element, twice] + [
     returned_as_another_tensor,
     from_another_that_is_written,
-    an_error_later,
-    an_error_there,
+    *[pytest.param(f, marks=ASSERTED) for f in (an_error_later, an_error_there)],
     an_error_of_pytorch,
 ]
 

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pliant.base.values import dataclass, replace
-from pliant.sym.expr import Expr, from_factors, from_terms, substitute
+from pliant.sym.expr import Expr, from_factors, from_terms, integer, substitute
 
+NARROW: Final = 2**31 - 2**20
+"""Below this, numbers are within 32 bits, those of lanes behind the end of a tensor as well."""
 Axes = frozenset[str]
 NONE: Final[Axes] = frozenset()
 
@@ -89,13 +91,19 @@ class IndexText:
             name = self.names[node]
             return Text(f"{name.text}.to(tl.int64)", name.axes) if wide else name
         if node.op == "int":
-            return Text(str(node.const))
+            return self._literal(node.const, wide)
         if isinstance(node, Expr) and not self._varies(node):
             return Text(self.arguments.name(node, wide))
         writer = _WRITE.get(node.op)
         if writer is None:
             raise NotImplementedError(f"{node} as an index of a Triton kernel")
         return writer(self, node, wide)
+
+    def _literal(self, number: int, wide: bool) -> Text:
+        """A number, which is a bound if it doesn't fit where indices have 32 bits."""
+        if not wide and abs(number) >= NARROW:
+            self.arguments.bounds[integer(abs(number))] = None
+        return Text(str(number))
 
     def _sum(self, node: Expr, wide: bool) -> Text:
         # All terms that are the same in the whole tile become one argument.
@@ -110,7 +118,8 @@ class IndexText:
         """Write `times * part`, with all that doesn't vary in the tile as one argument."""
         if part.op != "mul":
             inner = self.write(part, wide)
-            return inner if times == 1 else Text(f"{inner.text} * {times}", inner.axes)
+            factor = self._literal(times, wide).text
+            return inner if times == 1 else Text(f"{inner.text} * {factor}", inner.axes)
         varying = {f: n for f, n in part.factors if self._varies(f)}
         uniform = from_factors({f: n for f, n in part.factors if f not in varying}) * times
         parts = [self.write(f, wide) for f, n in varying.items() for _ in range(n)]

@@ -25,6 +25,7 @@ from pliant.loop.types import FLOAT8
 from pliant.targets.triton import gpu_code
 from pliant.targets.triton.blocks import FEW_ROWS, WHOLE, Blocks, blocks_for, power_of_two
 from pliant.targets.triton.gpu_code import GpuCode
+from pliant.targets.triton.index_text import NARROW
 from pliant.targets.triton.kernel_source import PrintedKernel
 from pliant.targets.triton.variants import AT_ONCE, KernelVariant, number_multiple, variant_of
 
@@ -36,8 +37,6 @@ else:  # which import Triton; kernels that are on disk do without
     interpret = Late("pliant.targets.triton.interpret")
     tuning = Late("pliant.targets.triton.tuning")  # which one mode needs
 
-NARROW: Final = 2**31 - 2**20
-"""Below this, numbers are within 32 bits, those of lanes behind the end of a tensor as well."""
 THREADS: Final = 8  # that compile at the same time; more have to wait for each other
 _IMPORTING: Final = threading.Lock()
 """Modules of Triton import each other, which is not safe in several threads at the same time."""
@@ -222,7 +221,8 @@ class CudaKernel:
         fulfilled += [number % divisor == 0 for number in arguments]
         bits = sum([1 << at for at, holds in enumerate(fulfilled) if holds])
         outer, rows, columns = numbers[:EXTENTS]
-        return False, bits, power_of_two(columns), outer * rows < FEW_ROWS
+        wide = max(narrow_numbers(self.printed, numbers)) >= NARROW
+        return wide, bits, power_of_two(columns), outer * rows < FEW_ROWS
 
 
 def compile_together(kernels: Sequence[tuple[CudaKernel, Sequence[int]]]) -> None:
@@ -247,18 +247,24 @@ def choose(
     blocks = blocks_for(printed.tiling, columns, whole, outer * rows < FEW_ROWS)
     programs = programs_of(printed, blocks, numbers)
     arguments = numbers[EXTENTS : EXTENTS + len(printed.arguments)]
-    # Arguments that have 64 bits in any case don't matter.
-    narrow = [number for number, a in zip(arguments, printed.arguments, strict=False) if not a.wide]
-    bounds = numbers[EXTENTS + len(printed.arguments) :]
     # No index into a tensor is larger than its memory is long.
     elements = [t.untyped_storage().nbytes() // t.element_size() for t in tensors]
     # Indices of 32 bits are faster, and right as long as nothing in the kernel exceeds them.
-    limit = max([programs, outer, rows, columns, *map(abs, narrow), *bounds, *elements])
+    limit = max([programs, *narrow_numbers(printed, numbers), *elements])
     divisor = number_multiple(printed)
     fulfilled = [t.data_ptr() % AT_ONCE == 0 for t in tensors]
     fulfilled += [number % divisor == 0 for number in arguments]
     variant = variant_of(printed, blocks, limit >= NARROW, fulfilled)
     return min(programs, most_programs(blocks, INTERPRETED)), variant
+
+
+def narrow_numbers(printed: PrintedKernel, numbers: Sequence[int]) -> list[int]:
+    """The numbers of a launch that have to be within 32 bits for indices of 32 bits."""
+    count = EXTENTS + len(printed.arguments)
+    arguments = zip(numbers[EXTENTS:count], printed.arguments, strict=False)
+    # Arguments that have 64 bits in any case don't matter.
+    narrow = [abs(number) for number, argument in arguments if not argument.wide]
+    return [*numbers[:EXTENTS], *narrow, *numbers[count:]]
 
 
 def programs_of(printed: PrintedKernel, blocks: Blocks, numbers: Sequence[int]) -> int:

@@ -323,3 +323,13 @@ def test_an_index_into_what_is_empty_is_for_pytorch_to_refuse(rows, generated, p
     at = torch.empty(3, dtype=torch.long, device=META)
     (program,) = programs(lambda x: x[at] + 1, torch.empty(rows, 8, device=META))
     assert ("aten::index" not in program) == generated
+
+
+def test_what_eager_does_otherwise_on_gpus(programs, stream):
+    """A root of halves isn't a power there, and the slopes of `rrelu` make a contiguous result."""
+    programs(lambda x: x**0.5, torch.empty(6, 8, device=META, dtype=torch.float16))
+    (generated,) = [e for e in stream if isinstance(e, events.CodeGenerated)]
+    (kernel,) = generated.kernels()
+    assert "sqrt_rn" in kernel and "libdevice.pow" not in kernel
+    *_, program = programs(lambda x: F.rrelu(x.t()), X)
+    assert "sizes [v0, v1] strides [v1, v2]" in program, program

@@ -12,6 +12,7 @@ from pliant.base import events
 from pliant.loop.ir import Access, Buffer, Kernel, Loop, LoopKind, LoopValue, Op
 from pliant.loop.types import Type
 from pliant.sym.expr import ZERO, symbol
+from pliant.targets.triton import compile as compiler
 from pliant.targets.triton import launch
 from pliant.targets.triton.gpu_code import GpuCode
 from pliant.targets.triton.kernel_source import printed
@@ -181,6 +182,27 @@ def test_rows_share_what_is_costly_and_the_same_for_all(index, op, rows, tile):
     numbers = (1, rows, 4096, *[4096] * (len(kernel.arguments) + len(kernel.bounds)))
     _, variant = launch.choose(kernel, [torch.ones(4)] * 2, numbers)
     assert (variant.blocks.rows, variant.blocks.columns) == tile
+
+
+def test_places_that_are_far_apart_have_64_bits_from_the_start():
+    """Also where only the source says so: the kernel that is expected is compiled before a call."""
+    far = 2**31 + 14
+    load = LoopValue(Op.LOAD, Type.F32, (), I * 5 + far, READ)
+    store = LoopValue(Op.STORE, Type.F32, (load,), I, WRITTEN)
+    loop = Loop(I, ROWS, LoopKind.PARALLEL, (load, store))
+    kernel = printed(Kernel("far", (ROWS,), (READ, WRITTEN), (loop,)))
+    assert str(far) in kernel.source
+    numbers = (1, 1, 3, *[3] * len(kernel.arguments), *[far] * len(kernel.bounds))
+    _, variant = launch.choose(kernel, [torch.ones(4)] * 2, numbers)
+    assert variant.wide
+    on_gpu = launch.CudaKernel(kernel, "far", torch.device("cpu"))
+    wide, *_ = on_gpu._expected(numbers)
+    assert wide
+    functions = compiler.functions(kernel.source, "far" * 8, interpreted=False)
+    code = compiler.machine_code(
+        kernel, compiler.function_for(functions, variant), variant, compiler.nvidia(90)
+    )
+    assert code.binary
 
 
 @pytest.mark.filterwarnings("ignore:.*no such instruction")
