@@ -1,5 +1,6 @@
 """Programs on a GPU: eager PyTorch, torch.compile and pliant in one run, with fixed and with
-symbolic sizes.
+symbolic sizes. First calls with empty caches are those of processes of their own, which run
+`python -m benchmarks.gpu NETWORK fixed|symbolic`.
 
 The one idea: what a user waits for is what counts, so a round is a loop of calls that ends when the
 GPU is done. Small programs show what a launch costs, large ones how near a kernel comes to a copy
@@ -9,8 +10,14 @@ of the same bytes.
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -55,7 +62,12 @@ def main(quick: bool = False) -> None:
     names = QUICK if quick else tuple(PROGRAMS)
     for dynamic in (False, True):
         _programs(names, dynamic)
-    _networks(("gpt2",) if quick else ("gpt2", "bert", "llama"))
+    names = ("gpt2",) if quick else ("gpt2", "bert", "llama")
+    if importlib.util.find_spec("transformers") is None:
+        print("networks: transformers is not installed")
+        return
+    _networks(names)
+    _first_calls(names)
 
 
 def _programs(names: Sequence[str], dynamic: bool) -> None:
@@ -140,18 +152,10 @@ def _network(name: str) -> Any:
 
 
 def _networks(names: Sequence[str]) -> None:
-    if importlib.util.find_spec("transformers") is None:
-        print("networks: transformers is not installed")
-        return
     ids = torch.randint(0, 1000, (8, 512), device="cuda")
     rows = []
     for name in names:
-        model = _network(name).bfloat16().eval()
-
-        def forward(ids: torch.Tensor, model: Any = model) -> torch.Tensor:
-            result = model(ids)
-            return result.logits if hasattr(result, "logits") else result.last_hidden_state
-
+        forward = _forward(_network(name).bfloat16().eval())
         with torch.no_grad():
             rows.append(_row(f"{name}, forward", forward, ids))
             rows.append(_row(f"{name}, reduce-overhead", forward, ids, "reduce-overhead"))
@@ -159,6 +163,55 @@ def _networks(names: Sequence[str]) -> None:
     table(
         "6 layers, bfloat16, 8 x 512: ms a call (seconds to compile)", ["network", *SYSTEMS], rows
     )
+
+
+def _first_calls(names: Sequence[str]) -> None:
+    """Of pliant, in new processes with empty caches."""
+    rows = []
+    for name in names:
+        seconds = [_first_call_of(name, sizes) for sizes in ("fixed", "symbolic")]
+        rows.append([name, *[f"{s:.2f}" for s in seconds], f"{seconds[1] / seconds[0]:.2f}"])
+    title = "First call with empty caches, seconds beyond a later one"
+    table(title, ["network", "fixed sizes", "symbolic", "ratio"], rows)
+
+
+def _first_call_of(name: str, sizes: str) -> float:
+    with tempfile.TemporaryDirectory() as directory:
+        caches = {"PLIANT_CACHE_DIR": f"{directory}/ours", "TRITON_CACHE_DIR": f"{directory}/its"}
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.gpu", name, sizes],
+            env=os.environ | caches, cwd=Path(__file__).parents[1],
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+    if done.returncode:
+        print(done.stderr[-1500:])
+        return FAILED
+    seconds: float = json.loads(done.stdout.splitlines()[-1])
+    return seconds
+
+
+def _time_first_call(name: str, sizes: str) -> float:
+    ids = torch.randint(0, 1000, (8, 512), device="cuda")
+    forward = _forward(_network(name).bfloat16().eval())
+    with torch.no_grad():
+        forward(ids)  # PyTorch's own first time
+        compiled = pliant.compile(forward, dynamic=sizes == "symbolic")
+        times = []
+        for _ in range(2):
+            torch.cuda.synchronize()
+            started = perf_counter()
+            compiled(ids)
+            torch.cuda.synchronize()
+            times.append(perf_counter() - started)
+    return times[0] - times[1]
+
+
+def _forward(model: Any) -> Function:
+    def forward(ids: torch.Tensor) -> torch.Tensor:
+        result = model(ids)
+        return result.logits if hasattr(result, "logits") else result.last_hidden_state
+
+    return forward
 
 
 def _row(
@@ -200,3 +253,7 @@ def _training_step(system: str) -> Function:
         return loss
 
     return step
+
+
+if __name__ == "__main__":
+    print(json.dumps(_time_first_call(*sys.argv[1:])))
