@@ -25,7 +25,7 @@ from pliant.fake.layout import (
     permuted_strides,
     spread,
 )
-from pliant.fake.order import hint, is_contiguous, need, sure
+from pliant.fake.order import hint, is_contiguous, is_one, need, sure
 from pliant.fake.overload import Overload
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe
@@ -300,8 +300,10 @@ def _part_shape(view: Callable[..., Any]) -> ShapeRule:
         part = view(args[0], *args[2:], **kwargs)
         if not shapes.same(part.size(), args[1].size()):
             raise RuntimeError("expected src to have a size equal to the slice of self")
+        # Of what overlaps itself in this way, eager PyTorch writes to a contiguous copy.
         layout = zip(args[0].size(), args[0].stride())
-        expanded = any(type(n) is type(s) is int and n > 1 and s == 0 for n, s in layout)
+        repeated = [n for n, s in layout if type(s) is int and s == 0]
+        expanded = any(n > 1 if type(n) is int else not is_one(n) for n in repeated)
         strides = like_strides(args[0]) if expanded else None
         return None if strides is None else new(args[0].size(), strides, args[0].dtype, device)
 

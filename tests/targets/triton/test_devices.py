@@ -333,3 +333,16 @@ def test_what_eager_does_otherwise_on_gpus(programs, stream):
     assert "sqrt_rn" in kernel and "libdevice.pow" not in kernel
     *_, program = programs(lambda x: F.rrelu(x.t()), X)
     assert "sizes [v0, v1] strides [v1, v2]" in program, program
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_parts_put_into_what_is_expanded(dynamic, programs):
+    """Into a contiguous copy of it, as no kernel is measured on a GPU."""
+    x = torch.empty((), device=META).expand(3, 4)
+    for put in (
+        lambda x: torch.select_scatter(x, x[0] + 5, 0, 1),
+        lambda x: torch.slice_scatter(x, x[:1] + 1, 0, 0, 1),
+        lambda x: torch.diagonal_scatter(x, x.diagonal() * 0),
+    ):
+        *_, program = programs(put, x, dynamic=dynamic)
+        assert "python" not in program and "cuda_kernel" in program, program
