@@ -93,8 +93,8 @@ class TritonTarget:
 
     @property
     def multiplies(self) -> bool:
-        """From the generation on whose hardware copies blocks by descriptors."""
-        return self.device != "cuda" or torch.cuda.get_device_capability(self.place) >= (9, 0)
+        """On the generation of GPUs that it was measured on."""
+        return self.device != "cuda" or torch.cuda.get_device_capability(self.place)[0] == 9
 
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
         if torch.are_deterministic_algorithms_enabled() and _adds_floats(kernel):

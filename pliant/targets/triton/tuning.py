@@ -117,7 +117,9 @@ def _measured(kernel: CudaKernel, numbers: Sequence[int], trial: TileTrial) -> T
     usual = kernel.usual_blocks(numbers)
     launches = kernel.launches(candidates(printed.tiling, usual), numbers, memory)
     times = {blocks: seconds_of(launch) for blocks, launch in launches.items()}
-    best = min(times, key=lambda blocks: times[blocks])
+    # Where no tile fits into shared memory, the library has the product.
+    best = min(times, key=lambda blocks: times[blocks], default=usual)
+    times.setdefault(best, math.inf)
     if usual in times and times[best] > MARGIN * times[usual]:
         best = usual
     product = printed.tiling.product

@@ -248,6 +248,11 @@ def test_a_faster_library_is_told(product):
     assert (choice.seconds, choice.library) == (4.0, 3.0)
 
 
+def test_a_product_without_a_tile_that_fits_is_the_library_s(product):
+    choice = tuning.choose_tile(Kernel(product.printed, {}), product.expected, product.trial)
+    assert (choice.seconds, choice.library) == (float("inf"), 3.0)
+
+
 def test_what_can_not_be_measured_is_not(product, monkeypatch):
     def refuse(*args):
         raise torch.OutOfMemoryError("no memory")
