@@ -128,12 +128,14 @@ def iota(
 def counted(low: Lowering, start: Expr, step: Expr) -> IndexedTensor:
     """start, start + step, ..."""
     t, sizes = usual(low.result.type), low.result.sizes
+    last = start + step * sizes[0]
     if t not in INTEGER and t not in FLOAT:
         limit = _EXACT.get(t)
-        last = start + step * sizes[0]
         ends = [le(x, limit) for x in (start, -start, last, -last)] if limit else []
         if not ends or not low.known(and_(*ends)):
             raise NotLowered(f"a range of {t}")
+    if last.value is not None and abs(last.value) > LARGEST:
+        raise NotLowered(f"a range up to {last}")
     return low.generate(sizes, t, lambda b, index: b.cast(b.iota(start + index[0] * step), t), 0)
 
 
