@@ -132,3 +132,16 @@ def test_constants_without_a_sign(name: str, dtype: torch.dtype) -> None:
             compiled = pliant.compile(program, backend="llvm", dynamic=dynamic)
             same_outcome(run(compiled, (x,)), run(program, (x,)))
     assert events.counters["fallbacks"] == 0
+
+
+def test_sizes_beyond_64_bits() -> None:
+    """Where an element is read has a factor that kernels can neither compute nor be given."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x[None], scale_factor=10**25)
+
+    for dynamic in (None, True):
+        compiled = pliant.compile(function, backend="llvm", dynamic=dynamic)
+        for shape in ((3, 4), (2, 5), (2, 3)):
+            same_outcome(run(compiled, (torch.ones(shape),)), run(function, (torch.ones(shape),)))
+    assert events.counters["fallbacks"] == 0
