@@ -172,3 +172,15 @@ def test_numbers_are_not_unpacked():
         return x + first
 
     check(f, torch.ones(3), np.int64(1), breaks=None)
+
+
+def test_items_of_sizes():
+    class Three(int):
+        def __mul__(self, other):
+            raise RuntimeError
+
+    def program(x, n):
+        size = torch.Size([np.int64(1), np.uint8(2), True, n, Three(3)])
+        return x + 1, size, [type(item) for item in size], size.numel(), size + (np.int32(n),)
+
+    check(program, torch.arange(3.0), 4)
