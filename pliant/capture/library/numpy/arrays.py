@@ -318,7 +318,7 @@ def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[.
         )
         if made is not None:
             return made
-        arrays = [_has_array(trace, value) for value in (*args, *kwargs.values())]
+        arrays = [has_array(trace, value) for value in (*args, *kwargs.values())]
         if not any(arrays) and on_numbers is not None:
             try:
                 return on_numbers(trace, *args, **kwargs)
@@ -373,10 +373,10 @@ def _fact(result: Any, name: str) -> Value:
     return Const(result)
 
 
-def _has_array(trace: Trace, value: Value) -> bool:
+def has_array(trace: Trace, value: Value) -> bool:
     value = trace.read(value)
     if isinstance(value, Sequence):
-        return any(_has_array(trace, item) for item in value.items)
+        return any(has_array(trace, item) for item in value.items)
     return isinstance(value, ArrayValue)
 
 
@@ -432,7 +432,7 @@ def call_array_method(
     name = target.name
     if name in SIZES:
         args = [_with_constants(trace, arg) for arg in args]
-    if "out" in kwargs or (name in SIZES and any(_has_array(trace, arg) for arg in args)):
+    if "out" in kwargs or (name in SIZES and any(has_array(trace, arg) for arg in args)):
         raise Break("unsupported-method", f"ndarray.{name}")
     call = operator.methodcaller
 
@@ -684,7 +684,7 @@ def _scalar(kind: Any) -> Callable[..., Value]:
     """`numpy.float32(number)`, of a constant or of what NumPy computed."""
 
     def make(trace: Trace, *args: Value) -> Value:
-        if any(_has_array(trace, arg) for arg in args):
+        if any(has_array(trace, arg) for arg in args):
             return record_array(trace, kind, kind, list(args), {})
         return fold(trace, kind, *map(trace.read, args))
 
