@@ -353,6 +353,9 @@ def _graph_constant(real: Any) -> Any:
     if type(real) is tuple:
         parts = tuple(map(_graph_constant, real))
         return None if parts.count(None) > real.count(None) else parts
+    if type(real) is slice:
+        bounds = _graph_constant((real.start, real.stop, real.step))
+        return None if bounds is None else slice(*bounds)
     if isinstance(real, type):
         return BUILTIN_DTYPES.get(real)
     form = PLAIN_FORMS.get(type(real))
