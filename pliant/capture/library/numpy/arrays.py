@@ -582,7 +582,12 @@ def _convert_number(trace: Trace, value: ArrayValue, name: str) -> tuple[Any, An
 
 
 def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None) -> Any:
-    def handler(trace: Trace, data: Value, **kwargs: Value) -> Value:
+    name = "obj" if real is torch.asarray else "data"
+
+    def handler(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+        if len(args) + (name in kwargs) != 1:
+            raise Break("bad-arguments", f"torch.{real.__name__}")
+        data = args[0] if args else kwargs.pop(name)
         array = trace.read(data)
         if not isinstance(array, ArrayValue):
             if otherwise is None:
