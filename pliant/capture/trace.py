@@ -83,6 +83,7 @@ class Trace:
 
     state: State  # of PyTorch, when the program begins
     state_numbers: Any = None  # what tensors of the program's state hold
+    strictness: Any = None  # what the program made of `error_on_break`
     printed: Any = None  # calls of print still to be made
     kept_results = 0  # how many objects `kept_calls` give
 
@@ -133,7 +134,6 @@ class Trace:
         self.optional: int | None = None  # the step for whose sake something is followed, if it can
         self.under_transforms = False  # of `torch.func`, around the function
         self.error_on_break = get_error_on_graph_break()  # where the program is now
-        self.strictness: Any = None  # what the program made of that
         self.overrides: Any = None  # modes and classes with a `__torch_function__`
         self.entered: dict[int, Any] = {}  # modes of PyTorch that the program is in, by value
         self.temporaries: dict[int, Value] = {}  # what exists during the capture only, by id
@@ -142,6 +142,7 @@ class Trace:
         self.placeholders = Placeholders()  # parts of the classes among them
         self.random_draws: list[RandomDraw] = []  # by residual code, before the graph
         self.kept_calls: list[KeptCall] = []
+        self.lists: list[Any] = []  # of tensors, made by `tolist()`
         self.signatures: dict[Any, Value] = {}  # of methods that the program asked for
         self._known: dict[int, tuple[Any, Value]] = {}
         self._guarded: set[Any] = set()

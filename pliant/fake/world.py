@@ -235,8 +235,8 @@ class World(TorchDispatchMode):
 
     def _show(self, name: str, args: tuple[Any, ...]) -> OpResult:
         """A list of symbols for `tolist()`; DataDependent for others that hand out data."""
-        reads = name == "tolist" and self.reads_numbers
-        items = unbacked.listed(self.env, args[0], "tolist()") if reads else None
+        t, reads = args[0], name == "tolist" and self.reads_numbers
+        items = unbacked.listed(self.env, t.shape, t.dtype, "tolist()") if reads else None
         if items is None:
             raise DataDependent(name)
         return OpResult(items, (), False)
