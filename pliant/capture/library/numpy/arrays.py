@@ -114,7 +114,7 @@ TAKES_TENSORS = frozenset(
 )  # fmt: skip
 WRITES = frozenset({"sort", "fill", "resize", "put", "partition", "itemset", "byteswap"})
 REFUSED_METHODS = frozenset(
-    {"item", "tolist", "tobytes", "tofile", "dump", "dumps", "nonzero", "compress", "setflags",
+    {"tobytes", "tofile", "dump", "dumps", "nonzero", "compress", "setflags",
      "choose", "__array__", "setfield", "view", "getfield", "data", "ctypes", "__setitem__",
      "__delitem__", "__setstate__"}
 )  # fmt: skip
@@ -430,6 +430,8 @@ def call_array_method(
     trace: Trace, target: ArrayMethod, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
     name = target.name
+    if name in READERS:
+        return _read_numbers(trace, target.array, name, [*args, *kwargs.values()])
     if name in SIZES:
         args = [_with_constants(trace, arg) for arg in args]
     if "out" in kwargs or (name in SIZES and any(has_array(trace, arg) for arg in args)):
@@ -441,6 +443,19 @@ def call_array_method(
         return call(name, *positional, **named)(copied)
 
     return record_array(trace, name, run, [target.array, *args], kwargs, writes=name in WRITES)
+
+
+# What they give are Python's numbers, and those that PyTorch gives of the same types.
+READERS = ("item", "tolist")
+READ_TYPES = frozenset("?bhilqBefd")
+
+
+def _read_numbers(trace: Trace, array: ArrayValue, name: str, args: list[Value]) -> Value:
+    dtype = array.dtype if isinstance(array, ShapedArray) else array.example.dtype
+    if args or dtype.char not in READ_TYPES:
+        raise Break("unsupported-method", f"ndarray.{name}")
+    tensor = FUNCTIONS[torch.tensor](trace, array)
+    return call(trace, get_attribute(trace, tensor, name), [])
 
 
 def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
