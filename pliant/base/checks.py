@@ -21,6 +21,11 @@ class AssumptionFailed(Exception):
         self.condition = condition
 
 
+class NotAsCaptured(Exception):
+    """Compiled code can't run for this call, which it has found out before it did anything. Never
+    reaches the user: Python runs the function."""
+
+
 class SuppositionFailed(RuntimeError):
     """Compiled code met sizes that it was not made for; the graph can do them."""
 

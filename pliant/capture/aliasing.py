@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import torch
 
+from pliant.capture.host_randomness import KeptResult
 from pliant.capture.trace import Trace
 from pliant.capture.value import Value
 from pliant.capture.values.containers import Mapping
@@ -77,7 +78,8 @@ def _keys(trace: Trace) -> None:
 
 
 def _distinct(trace: Trace, sources: list[Source]) -> None:
-    distinct = list(dict.fromkeys(sources))
+    # What a cache gives before the graph is nowhere while guards are tested.
+    distinct = [s for s in dict.fromkeys(sources) if not isinstance(s.root, KeptResult)]
     # Objects that the entry holds on to are distinct for good.
     if len(distinct) > 1 and not all(isinstance(source, Fixed) for source in distinct):
         trace.guard(GuardKind.DISTINCT, distinct[0], tuple(distinct[1:]))

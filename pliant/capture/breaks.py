@@ -28,7 +28,7 @@ BREAKS: dict[str, Cause] = {
         "Keep the value in a tensor, or move the reading of data out of the compiled function.",
     ),
     "data-dependent-number": Cause(
-        "Python must know a number that was read from a tensor, and data exist only at run time.",
+        "Python must know a number that is read from a tensor, or drawn at random, at run time.",
         "State what you know of it with pliant.check(...), or keep the number in a tensor.",
     ),
     "operation-raises": Cause(

@@ -32,6 +32,7 @@ from pliant.base.errors import GraphBreakError
 from pliant.base.options import Options
 from pliant.capture import library  # noqa: F401  fills the tables of handlers
 from pliant.capture.breaks import BREAKS
+from pliant.capture.failures import written_inputs
 from pliant.capture.finish import Finisher, Result
 from pliant.capture.frame import Frame
 from pliant.capture.inputs import Dynamic, parameter_names
@@ -147,6 +148,7 @@ class Attempt:
         # Before anything runs: the guard on PyTorch's modes is about the state at the call.
         self.state = State.current()
         self.trace = Trace(options, break_at, wrap, self.on_break, dynamic)
+        self.trace.state = self.state
         # A wrong speculation breaks the graph after all, when the user no longer expects it.
         self.trace.graph_effects.speculated = None if fullgraph else {}
         # Whether `torch.func` is active around the call, so that arguments may be wrapped by it.
@@ -205,6 +207,9 @@ class Attempt:
         breaks = self.trace.graph_effects.breaks
         if breaks:
             raise Restart(*breaks[0])
+        # What is written might be what a cache has kept: no guard can tell before it is asked.
+        if self.trace.kept_calls and written_inputs(self.trace):
+            raise self.trace.kept_calls[0][1]
         name, parameters = self.function.__name__, parameter_names(self.function.__code__)
         return Finisher(self.trace, name, parameters, self.state)
 

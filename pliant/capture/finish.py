@@ -291,8 +291,10 @@ class Finisher:
         graph = self._finish_graph(graph_name.removeprefix("graph_of_"))
         head = self._mode_left() if graph is None else self._graph_call(graph_name)
         drawing = 0
-        if trace.random_draws:
-            head, drawing = write_random_draws(emit, trace.random_draws, head)
+        # First, because nothing may have happened if a kept result looks otherwise.
+        draws = [call for lines, _ in trace.kept_calls for call in lines] + trace.random_draws
+        if draws:
+            head, drawing = write_random_draws(emit, draws, head)
         function = emit.fresh(f"{self.name}_residual")  # a lambda's name is no identifier
         signature = f"def {function}({', '.join(emit.slots.values())}):"
         comments = [

@@ -22,6 +22,7 @@ class DrawnNumber(Source):
     """What the residual code has drawn, by number."""
 
     __slots__ = ("what",)
+    verb = "drawn"
 
     def __init__(self, number: int, what: str) -> None:
         super().__init__(None, number)
@@ -31,10 +32,17 @@ class DrawnNumber(Source):
         return (*self._key, self.what)
 
     def _written(self) -> str:
-        return f"drawn_{self._key[0]}"
+        return f"{self.verb}_{self._key[0]}"
 
 
-PLAIN.add(DrawnNumber)
+class KeptResult(DrawnNumber):
+    """What a function under `lru_cache` gave the residual code, by number."""
+
+    __slots__ = ()
+    verb = "kept"
+
+
+PLAIN.update((DrawnNumber, KeptResult))
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,7 @@ class Emitter:
             return self._same_object(source.value)
         if isinstance(source, DrawnNumber):
             if source not in self.drawn:
-                self.drawn[source] = self.fresh(f"drawn_{source.what}")
+                self.drawn[source] = self.fresh(f"{source.verb}_{source.what}")
             return self.drawn[source]
         if source not in self.slots:
             self.slots[source] = self.fresh(_slot_name(source))

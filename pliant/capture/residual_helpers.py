@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from pliant.base.checks import NotAsCaptured
 from pliant.base.python_errors import MANAGER_METHODS, no_manager, type_name
 from pliant.base.random_states import RandomStates
 from pliant.base.tracebacks import rewrite
@@ -122,6 +123,39 @@ def without_modes(graph: Any, *inputs: Any) -> Any:
     it."""
     with torch._C.DisableTorchFunction():
         return graph(*inputs)
+
+
+Look = tuple[torch.dtype, torch.device, int, tuple[int, ...], tuple[int, ...]]
+"""What a tensor looks like: dtype, device, dispatch keys, sizes, strides."""
+
+
+def look_of(tensor: torch.Tensor) -> Look:
+    keys = torch._C._dispatch_keys(tensor).raw_repr()
+    return tensor.dtype, tensor.device, keys, tuple(tensor.size()), tuple(tensor.stride())
+
+
+def looks_like(tensor: Any, look: Look) -> bool:
+    """Whether something is a plain tensor with this look that begins where its memory does."""
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        return False
+    plain = not tensor.requires_grad and tensor.storage_offset() == 0
+    own = look_of(tensor)
+    return plain and own[:-1] == look[:-1] and (own[-1] == look[-1] or not tensor.numel())
+
+
+def kept_result(
+    cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looks: tuple[Look, ...]
+) -> Any:
+    """What a function under `lru_cache` gives before the graph is called: a tensor, or a tuple of
+    them, if they look as they were taken to."""
+    try:
+        result = cached(*args, **kwargs)
+    except Exception as error:  # the program gets there after other things have happened
+        raise NotAsCaptured from error
+    tensors = result if type(result) is tuple else (result,)
+    if len(tensors) != len(looks) or not all(map(looks_like, tensors, looks)):
+        raise NotAsCaptured
+    return result
 
 
 class SavedInputs:

@@ -333,6 +333,9 @@ BUILTIN_DTYPES: dict[type, torch.dtype] = {
 }
 
 
+LEGACY: Any = type(torch.FloatTensor)  # of classes that stand for a dtype and a device
+
+
 def exact_number(value: Any) -> Any:
     """A number or string without its subclass, which a graph can't hold."""
     kinds = [] if type(value) is bool else [cls for cls in EXACT_FORMS if isinstance(value, cls)]
@@ -340,8 +343,12 @@ def exact_number(value: Any) -> Any:
 
 
 def _convert_constant(trace: Trace, value: Const, name: str) -> tuple[Any, Any]:
-    of_class = isinstance(value.value, type) and name == "type"  # `Tensor.type`, which does not
-    plain = None if of_class else _graph_constant(value.value)
+    real = value.value
+    if type(real) is LEGACY and name == "type":  # `x.type(torch.HalfTensor)` takes the name, too
+        real = f"{real.__module__}.{real.__name__}"
+        return real, real
+    of_class = isinstance(real, type) and name == "type"  # `Tensor.type`, which does not
+    plain = None if of_class else _graph_constant(real)
     if plain is None and value.value is not None:
         raise Break("operation-argument", f"{name} on {named(value)}")
     # PyTorch itself says where it takes numbers of other libraries.
@@ -353,6 +360,9 @@ def _graph_constant(real: Any) -> Any:
     if type(real) is tuple:
         parts = tuple(map(_graph_constant, real))
         return None if parts.count(None) > real.count(None) else parts
+    if type(real) is slice:
+        bounds = _graph_constant((real.start, real.stop, real.step))
+        return None if bounds is None else slice(*bounds)
     if isinstance(real, type):
         return BUILTIN_DTYPES.get(real)
     form = PLAIN_FORMS.get(type(real))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from pliant._native import State
 from pliant.base.isolation import FATAL
 from pliant.base.options import Options
 from pliant.base.position import Position
@@ -23,7 +24,7 @@ from pliant.base.strict import get_error_on_graph_break
 from pliant.capture.exception_conversion import exception_value
 from pliant.capture.failures import GraphEffects
 from pliant.capture.graph import GraphBuilder
-from pliant.capture.host_randomness import RandomDraw
+from pliant.capture.host_randomness import KeptResult, RandomDraw
 from pliant.capture.inputs import Dynamic, Inputs
 from pliant.capture.placeholders import Placeholders
 from pliant.capture.sizes import Sizes
@@ -63,6 +64,10 @@ class StartOver(Exception):
     wrong."""
 
 
+# Lines that call functions which keep their results, before all others, and what ends the graph in
+# front of the call if that can't be.
+KeptCall = tuple[list[RandomDraw], Restart]
+
 # In place of a break: the call is followed as a plain call of Python code, so that it can break in
 # its middle.
 INLINE = Break("unsupported", "a call that is followed as a plain one")
@@ -76,7 +81,11 @@ NO_BREAKS = (INLINE, UNFOLLOWED)
 class Trace:
     """What is known during one capture."""
 
+    state: State  # of PyTorch, when the program begins
     state_numbers: Any = None  # what tensors of the program's state hold
+    strictness: Any = None  # what the program made of `error_on_break`
+    printed: Any = None  # calls of print still to be made
+    kept_results = 0  # how many objects `kept_calls` give
 
     def __init__(
         self,
@@ -125,15 +134,15 @@ class Trace:
         self.optional: int | None = None  # the step for whose sake something is followed, if it can
         self.under_transforms = False  # of `torch.func`, around the function
         self.error_on_break = get_error_on_graph_break()  # where the program is now
-        self.strictness: Any = None  # what the program made of that
         self.overrides: Any = None  # modes and classes with a `__torch_function__`
-        self.printed: Any = None  # calls of print still to be made
         self.entered: dict[int, Any] = {}  # modes of PyTorch that the program is in, by value
         self.temporaries: dict[int, Value] = {}  # what exists during the capture only, by id
         self.class_writes: dict[tuple[type, str], tuple[Any, Value | None]] = {}
         self.showing: list[tuple[Value, Any]] = []  # whose text is being made, and by what
         self.placeholders = Placeholders()  # parts of the classes among them
         self.random_draws: list[RandomDraw] = []  # by residual code, before the graph
+        self.kept_calls: list[KeptCall] = []
+        self.lists: list[Any] = []  # of tensors, made by `tolist()`
         self.signatures: dict[Any, Value] = {}  # of methods that the program asked for
         self._known: dict[int, tuple[Any, Value]] = {}
         self._guarded: set[Any] = set()
@@ -343,6 +352,9 @@ class Trace:
         # What this capture has made itself is the same in each call, and no path leads to it.
         if self.temporaries and self._of_temporary(source):
             return
+        if self.kept_calls and source is not None and isinstance(source.root, KeptResult):
+            # Guards are tested before it exists.
+            raise Break("cached-function", f"what is asked of {source}, a result that is kept")
         if key not in self._guarded:
             self._guarded.add(key)
             self.guards.append(Guard(kind, source, expected, self.position()))

@@ -15,7 +15,7 @@ import torch
 
 from pliant._native import Dispatcher, Entry
 from pliant.base import tracebacks
-from pliant.base.checks import AssumptionFailed
+from pliant.base.checks import AssumptionFailed, NotAsCaptured
 from pliant.base.errors import PliantError
 from pliant.base.isolation import FATAL
 from pliant.capture.capture import NotCaptured
@@ -45,6 +45,8 @@ def handle(
       raises or handles the error as eager does.
     - Otherwise `error` is raised as it is.
     """
+    if isinstance(error, NotAsCaptured):
+        return rerun.call(dispatcher.fn, values)
     compiled: Compiled = entry.info
     captured, bindings = compiled.captured, compiled.bindings
     graph, code = bindings.graph, entry.residual.__code__

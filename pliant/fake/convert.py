@@ -171,11 +171,7 @@ class Converter:
 
     def _as_view(self, t: torch.Tensor, shell: Fake) -> Fake:
         """`shell` as a view of the fake of the base of `t`, with the same autograd state as `t`."""
-        real = t._base
-        assert real is not None
-        if id(real) not in self._fakes:
-            self._bases.add(id(real))
-        base = self.fake(real)
+        base = self._base_of(t)
         tracked = t.requires_grad and not t.is_leaf
         if tracked and not base.requires_grad:
             # A view of a leaf that is a view itself: `base[1:].requires_grad_()[:2]`.
@@ -194,6 +190,15 @@ class Converter:
         creation = torch._C._autograd._get_creation_meta(t)
         torch._C._autograd._set_creation_meta(view, creation)
         return view  # type: ignore[return-value]
+
+    def _base_of(self, t: torch.Tensor) -> Any:
+        real = t._base
+        assert real is not None
+        if kind_without_fake(real) is not None:  # as that of `sparse.values()`
+            return self._shell(t, (t.size(), t.stride()))
+        if id(real) not in self._fakes:
+            self._bases.add(id(real))
+        return self.fake(real)
 
 
 def _as_result(shell: Fake) -> Fake:

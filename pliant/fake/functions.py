@@ -10,6 +10,7 @@ depends on; when the graph runs, PyTorch's own function does.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -48,7 +49,9 @@ def symbolic_form(
         return None
     if not any(map(_is_symbolic, (*args, *kwargs.values()))):
         return None
-    return function if _takes(function, len(args), kwargs) else None
+    if not _takes(function, len(args), kwargs):
+        return None
+    return _on_plain(function) if any(map(_has_foreign, (*args, *kwargs.values()))) else function
 
 
 def depending_on(result: Any, tensors: Iterable[Any]) -> Any:
@@ -102,6 +105,32 @@ def _takes(function: Callable[..., Any], count: int, kwargs: dict[str, Any]) -> 
     if count > code.co_argcount and not varargs:
         return False
     return bool(by_name) or all(name in named[count:] for name in kwargs)
+
+
+def _has_foreign(value: Any) -> bool:
+    """Whether there is an integer of another library (`numpy.int64`) in an argument."""
+    if type(value) in (tuple, list):
+        return any(map(_has_foreign, value))
+    known = type(value) in _KNOWN or isinstance(value, SYMBOLIC)
+    return not known and isinstance(value, numbers.Integral)
+
+
+_KNOWN = frozenset((Fake, int, bool, float, str, type(None), torch.dtype))
+
+
+def _on_plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function on Python's integers: PyTorch's own parser of arguments takes those of other
+    libraries for these."""
+
+    def plain(value: Any) -> Any:
+        if type(value) in (tuple, list):
+            return type(value)(map(plain, value))
+        return int(value) if _has_foreign(value) else value
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
+
+    return call
 
 
 def _is_symbolic(value: Any) -> bool:

@@ -25,6 +25,7 @@ from pliant.fake.promotion import as_computed
 from pliant.fake.results import Recipe, Same
 from pliant.fake.rule import Args, Kwargs, ShapeRule, dense, new
 from pliant.fake.tensor import Fake
+from pliant.sym.program import LARGEST
 
 TypeRule = Callable[[torch.dtype], torch.dtype | None]
 
@@ -44,6 +45,8 @@ def operands(values: Sequence[Any]) -> tuple[list[Fake], list[Any]] | None:
                 return None
             tensors.append(value)
         elif type(value) in NUMBERS:
+            if type(value) is int and value > LARGEST:
+                return None  # an unsigned number: PyTorch refuses it beside some dtypes
             numbers.append(value)
         elif isinstance(value, torch.Tensor) and not value.dtype.is_complex:
             numbers.append(value.dtype)

@@ -124,17 +124,19 @@ class Listed:
         return Listed(self.sizes[1:], self.dtype, name)
 
 
-def listed(env: ShapeEnv, t: Tensor, name: str) -> Any:
-    """What `tolist()` gives; None for a kind of number that has no symbols. How many elements there
-    are has to be known."""
-    if not t.dim():
-        return scalar(env, t.dtype, name)
-    sizes: list[int] = []
-    for size in t.shape:
-        sizes.append(int(size))
-        if not sizes[-1]:  # there is nothing inside, whatever the other sizes are
+def listed(
+    env: ShapeEnv, sizes: tuple[int | torch.SymInt, ...], dtype: torch.dtype, name: str
+) -> Any:
+    """What `tolist()` gives of a tensor with these sizes; None for a kind of number that has no
+    symbols. How many elements there are has to be known."""
+    if not sizes:
+        return scalar(env, dtype, name)
+    counts: list[int] = []
+    for size in sizes:
+        counts.append(int(size))
+        if not counts[-1]:  # there is nothing inside, whatever the other sizes are
             break
-    return None if t.dtype.is_complex and all(sizes) else Listed(tuple(sizes), t.dtype, name)
+    return None if dtype.is_complex and all(counts) else Listed(tuple(counts), dtype, name)
 
 
 def dense(sizes: Any, dtype: torch.dtype, device: torch.device) -> New:

@@ -36,6 +36,7 @@ from pliant.fake.meta import MASKS, check_masks, meta_rule
 from pliant.fake.order import is_contiguous
 from pliant.fake.overload import Argument, Overload, OverloadKind, describe
 from pliant.fake.plain_checks import plain_checks
+from pliant.fake.python_dispatcher import python_first
 from pliant.fake.raising import MayRaise, RefusesDtypes
 from pliant.fake.results import Alias, Recipe, recipe_for
 from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize, shorten
@@ -208,7 +209,7 @@ class World(TorchDispatchMode):
         if all(map(is_contiguous, _fakes_in((args, kwargs)))):
             try:
                 # Which takes PyTorch's own Python decompositions before the C++ ones.
-                with self, torch._C._EnablePythonDispatcher():
+                with self, python_first():
                     return func(*args, **kwargs)
             except RuntimeError as error:
                 if not refuses_symbols(error):
@@ -234,8 +235,8 @@ class World(TorchDispatchMode):
 
     def _show(self, name: str, args: tuple[Any, ...]) -> OpResult:
         """A list of symbols for `tolist()`; DataDependent for others that hand out data."""
-        reads = name == "tolist" and self.reads_numbers
-        items = unbacked.listed(self.env, args[0], "tolist()") if reads else None
+        t, reads = args[0], name == "tolist" and self.reads_numbers
+        items = unbacked.listed(self.env, t.shape, t.dtype, "tolist()") if reads else None
         if items is None:
             raise DataDependent(name)
         return OpResult(items, (), False)
@@ -456,7 +457,7 @@ class World(TorchDispatchMode):
 
     def _meta(self, meta: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run a meta kernel, PyTorch's Python version first: that takes symbolic sizes."""
-        with torch._C._EnablePythonDispatcher():
+        with python_first():
             return meta(*args, **kwargs)
 
     def _reshape(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

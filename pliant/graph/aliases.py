@@ -47,6 +47,7 @@ from pliant.sym.expr import Expr, integer
 from pliant.sym.floats import FloatExpr, held_as
 from pliant.sym.frozen import SYMBOLS, FrozenEnv
 from pliant.sym.node import SYMBOLIC, bridge_of, from_torch
+from pliant.sym.program import LARGEST
 
 if TYPE_CHECKING:
     from pliant.graph import gpu_draws
@@ -54,7 +55,7 @@ else:
     gpu_draws = Late("pliant.graph.gpu_draws")  # which few programs need
 
 DEVICES: Final = ("cpu", "cuda")
-WRAPPED: Final = {  # how PyTorch's C++ puts numbers into tensors
+_WRAPPED: Final = {
     bool: torch.bool,
     int: torch.int64,
     float: torch.float64,
@@ -273,7 +274,7 @@ class AliasWorld(World):
         # PyTorch puts a number into a tensor (`x * 2`), and shows it as a number again. Transforms
         # convert it before they use it: there the operator needs the tensor.
         # For `x * 2` this is None: x comes first, and 2 stays a number.
-        wrapped = WRAPPED.get(type(args[0])) if args else None
+        wrapped = wrapped_dtype(args[0]) if args else None
         alone = wrapped is not None and not results_in((args, tuple(kwargs.values())))
         if alone and isinstance(func._schema.arguments[0].type, torch.TensorType):
             with torch._C._DisableTorchDispatch():
@@ -462,3 +463,10 @@ def item_of(t: torch.Tensor) -> Any:
     """The number in a tensor of PyTorch's own."""
     with torch._C._DisableTorchDispatch():
         return t.item()
+
+
+def wrapped_dtype(value: Any) -> torch.dtype | None:
+    """The dtype with which PyTorch's C++ puts a number into a tensor; None if it isn't a number."""
+    if type(value) is int and value > LARGEST:
+        return torch.uint64
+    return _WRAPPED.get(value.node.pytype if isinstance(value, SYMBOLIC) else type(value))

@@ -14,8 +14,7 @@ from pliant.fake.meta import MASKS
 from pliant.fake.overload import Overload, OverloadKind, describe
 from pliant.fake.raising import overflows
 from pliant.fake.tensor import Fake
-from pliant.graph.aliases import WRAPPED, NotFunctionalized, item_of, results_in
-from pliant.sym.node import SYMBOLIC
+from pliant.graph.aliases import NotFunctionalized, item_of, results_in, wrapped_dtype
 
 OUT_TO: Final = {"out": "Tensor"}  # overloads of functional forms that are named otherwise
 
@@ -77,10 +76,11 @@ def written_number(
     one. It may have another dtype."""
     sizes: list[Any] = []
     dtype = target.dtype
+    wrapped = wrapped_dtype(number)
     if isinstance(number, torch.Tensor):
         number, dtype = item_of(number), number.dtype
-    elif op.name == "aten.copy_.default":  # a number that is copied is cast, whatever it is
-        dtype = WRAPPED[number.node.pytype if isinstance(number, SYMBOLIC) else type(number)]
+    elif op.name == "aten.copy_.default" and wrapped is not None:
+        dtype = wrapped  # a number that is copied is cast, whatever it is
     elif _may_overflow(([], number), {"dtype": dtype}):
         # PyTorch refuses to fill it in, but not for one element of a half type.
         sizes = list(target.size())

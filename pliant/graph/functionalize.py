@@ -26,6 +26,7 @@ from pliant.base.late import Late
 from pliant.base.operators import function_record
 from pliant.base.writes import RAISES
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
+from pliant.fake.python_dispatcher import python_first
 from pliant.fake.tensor import Fake, adopt
 from pliant.fake.world import refuses_symbols
 from pliant.graph import autocast, tensor_attributes
@@ -280,7 +281,7 @@ class CapturedRun:
                 if refuses_symbols(error) and not in_python:
                     # As in the capture: by PyTorch's decompositions in Python, where those in C++
                     # take plain sizes only (`matmul` of PyTorch 2.11).
-                    with torch._C._EnablePythonDispatcher():
+                    with python_first():
                         return self._call(target, node, in_python=True)
             if isinstance(error, (NotFunctionalized, *OPEN_QUESTIONS)):
                 raise

@@ -226,6 +226,19 @@ class LacksAttribute:
 
 
 @dataclass(frozen=True, slots=True)
+class HasNoOwn:
+    """Of an object with a `__dict__`: there is no such attribute in it."""
+
+    name: str
+
+    def __call__(self, value: Any) -> bool:
+        return self.name not in object.__getattribute__(value, "__dict__")
+
+    def __repr__(self) -> str:
+        return f"(lambda x: {self.name!r} not in vars(x))"
+
+
+@dataclass(frozen=True, slots=True)
 class IsSubclass:
     """Of a class: whether it counts as a subclass, which registration can change."""
 

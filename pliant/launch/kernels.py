@@ -16,7 +16,7 @@ from pliant.base.isolation import FATAL
 from pliant.base.values import dataclass, replace
 from pliant.graph.ir import Node
 from pliant.launch.kernel_names import label_of, lines_of
-from pliant.loop.body import FLAG
+from pliant.loop.body import FLAG, unknown_argument
 from pliant.loop.define import Computed, Definition
 from pliant.loop.fuse import FusionGroup
 from pliant.loop.ir import Kernel, structure
@@ -107,6 +107,8 @@ def write_kernels(
                 *(item.group, item.stored, name, hint, item.reuse, target.arrange),
                 at_once=target.updates_at_once,
             )
+            if (unknown := unknown_argument(written.kernel)) is not None:
+                raise KernelRefused(f"{unknown} has a number beyond 64 bits")
             # Strides and numbers from data may be negative, for which divisions have to be signed.
             signed = frozenset(s for s in written.kernel.sizes if not is_natural(s))
             kernel = replace(written.kernel, signed=signed) if signed else written.kernel

@@ -255,3 +255,11 @@ def free_symbols(kernel: Kernel) -> tuple[Expr, ...]:
         elif value.op in INDEXED and value.index is not None:
             used |= kernel_arguments(value.index)
     return tuple(sorted(used - bound, key=lambda s: s.order))
+
+
+def unknown_argument(kernel: Kernel) -> Expr | None:
+    """An argument that nobody can compute before the kernel runs: part of an index with a factor
+    beyond 64 bits (`i0 * 10**25`)."""
+    own: set[Any] = {loop.var for loop in loops(kernel.body)}
+    own |= {value.index for value in values(kernel.body) if value.op is Op.AS_INDEX}
+    return next((size for size in kernel.sizes if not own.isdisjoint(size.symbols)), None)

@@ -128,12 +128,14 @@ def iota(
 def counted(low: Lowering, start: Expr, step: Expr) -> IndexedTensor:
     """start, start + step, ..."""
     t, sizes = usual(low.result.type), low.result.sizes
+    last = start + step * sizes[0]
     if t not in INTEGER and t not in FLOAT:
         limit = _EXACT.get(t)
-        last = start + step * sizes[0]
         ends = [le(x, limit) for x in (start, -start, last, -last)] if limit else []
         if not ends or not low.known(and_(*ends)):
             raise NotLowered(f"a range of {t}")
+    if last.value is not None and abs(last.value) > LARGEST:
+        raise NotLowered(f"a range up to {last}")
     return low.generate(sizes, t, lambda b, index: b.cast(b.iota(start + index[0] * step), t), 0)
 
 
@@ -259,18 +261,38 @@ def _range_count(start: Any, end: Any, step: Any, dtype: torch.dtype) -> int:
 
 
 def _symbolic_arange(*args: Any, **kwargs: Any) -> Any:
+    bounds, kwargs = _bounds(args, kwargs)
+    if bounds is None:
+        return NotImplemented
     usual = kwargs.keys() <= {"dtype", "device", "requires_grad", "pin_memory", "layout"}
     usual |= kwargs.keys() == {"out"}
-    start, end, step = {1: (0, *args, 1), 2: (*args, 1)}.get(len(args), (*args, 1, 1)[:3])
-    numbers = [n for n in (start, end, step) if isinstance(n, int | torch.SymInt)]
+    start, end, step = bounds
+    numbers = [n for n in bounds if isinstance(n, int | torch.SymInt)]
     _need_exact_count(numbers, len(numbers) < 3, step, kwargs)
-    if not usual or not args or len(numbers) < 3 or type(step) is not int or step == 0:
+    if not usual or len(numbers) < 3 or type(step) is not int or step == 0:
         return NotImplemented
     need((end >= start) if step > 0 else (end <= start))
     count = -((start - end) // step)
     if kwargs.get("out") is not None:
         return _written_in_order(kwargs["out"], count)
     return torch.empty((count,), **{"dtype": torch.int64, **_given(kwargs)})
+
+
+def _bounds(args: Args, kwargs: Kwargs) -> tuple[tuple[Any, Any, Any] | None, Kwargs]:
+    """Start, end and step of a range, each by position or by name, and what else is said of it.
+    None for a range that PyTorch refuses."""
+    rest = dict(kwargs)
+    named: dict[str, Any] = {name: rest.pop(name) for name in _BOUNDS if name in rest}
+    places = _BOUNDS if len(args) > 1 or named else ("end",)
+    by_place: dict[str, Any] = dict(zip(places, args, strict=False))
+    bounds = {**by_place, **named}
+    twice = len(bounds) < len(args) + len(named)
+    if twice or "end" not in bounds or ("step" in bounds and "start" not in bounds):
+        return None, rest
+    return (bounds.get("start", 0), bounds["end"], bounds.get("step", 1)), rest
+
+
+_BOUNDS: Final = ("start", "end", "step")
 
 
 def _need_exact_count(integers: list[Any], floats: bool, step: Any, kwargs: Kwargs) -> None:

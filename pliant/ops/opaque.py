@@ -160,6 +160,12 @@ register(
     "aten.quantize_per_tensor_dynamic.default",
     unsupported="quantized",
 )
+register(
+    "aten._nested_tensor_from_tensor_list.default",
+    "aten._nested_tensor_from_mask.default",
+    "aten._nested_from_padded.default",
+    unsupported="nested",
+)
 
 
 # --------------------------------------------------------------------------------------------------

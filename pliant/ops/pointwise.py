@@ -49,6 +49,7 @@ from pliant.ops.lowering import Combine, Lowering, NotLowered, Number, lowers
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
+from pliant.sym.program import LARGEST
 
 BINARY: Final = ("self", "other")
 
@@ -84,11 +85,15 @@ def _summed(low: Lowering, x: Any, y: Any, alpha: Number, minus: bool) -> Indexe
         plain = op(Op.SUB) if minus else _add
         return elementwise(low, plain, [x, y], on=NUMBERS if minus else COMPUTABLE)
     # Eager PyTorch refuses such factors of integers, with an error of its own.
-    exact = working_type(low, [x, y], Promotion.COMMON) in INTS
+    common = working_type(low, [x, y], Promotion.COMMON)
+    exact = common in INTS
     if isinstance(alpha, bool | Cond) or (exact and isinstance(alpha, float | FloatExpr)):
         raise NotLowered(f"a factor that is a {type(alpha).__name__}")
-    if minus and exact and isinstance(alpha, int):
-        check_fits(-alpha, working_type(low, [x, y], Promotion.COMMON))  # eager adds times that
+    if minus and isinstance(alpha, int):  # eager adds times -alpha
+        if alpha > LARGEST:
+            raise NotLowered("a factor without a sign, which can't be negative")
+        if exact:
+            check_fits(-alpha, common)
     scaled = _sub_scaled if minus else _add_scaled
     return elementwise(low, scaled, [x, y], [alpha], rounded=True)
 

@@ -45,8 +45,8 @@ FAMILIES: Final = {
     "gradients": "backward",
     "recurrent_steps": "gru lstm rnn",
     # What PyTorch runs.
-    "opaque": "bucketize cov corrcoef eig fft fused histogram index isin lu_ qrf quantize resize "
-    "solve sort stft svd topk view_copy",
+    "opaque": "bucketize cov corrcoef eig fft fused histogram index isin lu_ nested qrf quantize "
+    "resize solve sort stft svd topk view_copy",
     "unbacked": "argwhere bincount equal item lstsq nested nonzero repeat scalar search select "
     "unique",
 }

@@ -52,8 +52,10 @@ def data_dependent(env: SymbolTable, question: Question, asks: str = "") -> Data
     free = sorted((s for s in cond.symbols if s not in env.hints), key=lambda s: s.order)
     origins = [env.symbols[s] for s in free if s in env.symbols]
     ranges = [f"{i.name} = {i.source} (in {env.facts.range(i.symbol)})" for i in origins]
+    in_tensors = all(isinstance(info.source, str) for info in origins)
+    when = "depends on the contents of a tensor" if in_tensors else "is known when the code runs"
     return DataDependentError(
-        f"{question.asker} {asks}, which depends on the contents of a tensor",
+        f"{question.asker} {asks}, which {when}",
         why="while the function is captured, this is not known: " + ", ".join(ranges),
         remedy=remedy,
         position=question.position or env.where(),

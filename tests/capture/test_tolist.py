@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import pliant
+from pliant.base import events
 from pliant.sym import expr
-from tests.support.against_eager import check, same
+from tests.support.against_eager import check, compilations, same
 from tests.support.work import calls, growth
 
 X = torch.tensor([[1, 2, 3], [4, 5, 6]])
@@ -272,3 +273,46 @@ def counting(terms, real):
         return real(coefficients, const)
 
     return from_terms
+
+
+# Lists that nobody looks into, of a tensor of any size.
+UNREAD = {
+    "returned": lambda x: (x * 2).tolist(),
+    "of an input": lambda x: (x.tolist(), x + 1),
+    "in others": lambda x: {"rows": [x.tolist()], "sums": x.sum(1).tolist()},
+    "twice the same": lambda x: [(x + 1).tolist()] * 2,
+    "before a write": lambda x: (lambda y: (y.tolist(), y.add_(1)))(x * 1),
+    "before a write to a view": lambda x: (lambda y: (y[:1].tolist(), y.view(-1).zero_()))(x * 1),
+    "before a write to data": lambda x: (lambda y: (y.tolist(), y.data.zero_()))(x * 1),
+    "before it is turned": lambda x: (lambda y: (y.tolist(), y.t_()))(x * 1),
+    "of complex numbers": lambda x: x.to(torch.complex64).tolist(),
+    "of places": lambda x: (x > 1).nonzero().tolist(),
+    "of different numbers": lambda x: (torch.unique(x).tolist(), x + 1),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("name", UNREAD)
+def test_lists_that_are_passed_along_fit_every_size(name, backend):
+    calls = [(torch.arange(4.0 * size).reshape(size, 4),) for size in (3, 30, 2, 5, 30)]
+    assert compilations(UNREAD[name], calls, dynamic=True, fullgraph=True, backend=backend) == 1
+
+
+def test_lists_that_are_passed_along_are_no_part_of_generated_code():
+    events.counters.reset()
+    compiled = pliant.compile(lambda x: (x + 1).tolist(), backend="llvm")
+    compiled(torch.ones(1000))
+    assert events.counters["programs"] == 1
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_lists_made_before_a_break_that_writes(dynamic):
+    def program(x):
+        y = x * 2
+        rows = y.tolist()
+        y.resize_(1, 1)
+        rows.append(y.sum())
+        return rows
+
+    calls = [(torch.ones(size, 4),) for size in (3, 2, 1)]
+    compilations(program, calls, dynamic=dynamic)

@@ -98,3 +98,50 @@ def test_questions_with_large_numbers(name: str) -> None:
         for n in (2, -5, 100, 7, LARGEST, -LARGEST, -LARGEST - 1, LARGEST + 1):
             same_outcome(run(compiled, (torch.ones(2), n)), run(function, (torch.ones(2), n)))
     assert events.counters["fallbacks"] == 0
+
+
+# Of a tensor of three elements and a constant that is an integer without a sign in PyTorch. (It
+# refuses to promote most other types with these.)
+UNSIGNED: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "copied": lambda x, k: x.clone().copy_(k),
+    "copied to a part": lambda x, k: x.clone()[:2].copy_(k),
+    "added": lambda x, k: x + k,
+    "reversed": lambda x, k: k - x,
+    "multiplied in place": lambda x, k: x.clone().mul_(k),
+    "divided": lambda x, k: x / k,
+    "remainder": lambda x, k: x % k,
+    "compared": lambda x, k: x < k,
+    "chosen": lambda x, k: torch.where(x > 1, x, k),
+    "bits": lambda x, k: x & k,
+    "alpha": lambda x, k: torch.add(x, x, alpha=k),
+    "negative alpha": lambda x, k: torch.sub(x, x, alpha=k),
+    "range": lambda x, k: x[:1] + torch.arange(0.0, k, k // 3),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float32])
+@pytest.mark.parametrize("name", UNSIGNED)
+def test_constants_without_a_sign(name: str, dtype: torch.dtype) -> None:
+    for number in (2**63, 2**63 + 2**40, 2**64 - 1):
+
+        def program(x: torch.Tensor, k: int = number) -> Any:
+            return UNSIGNED[name](x, k)
+
+        x = torch.tensor([1, 2, 3]).to(dtype)
+        for dynamic in (None, True):
+            compiled = pliant.compile(program, backend="llvm", dynamic=dynamic)
+            same_outcome(run(compiled, (x,)), run(program, (x,)))
+    assert events.counters["fallbacks"] == 0
+
+
+def test_sizes_beyond_64_bits() -> None:
+    """Where an element is read has a factor that kernels can neither compute nor be given."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x[None], scale_factor=10**25)
+
+    for dynamic in (None, True):
+        compiled = pliant.compile(function, backend="llvm", dynamic=dynamic)
+        for shape in ((3, 4), (2, 5), (2, 3)):
+            same_outcome(run(compiled, (torch.ones(shape),)), run(function, (torch.ones(shape),)))
+    assert events.counters["fallbacks"] == 0

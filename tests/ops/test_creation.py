@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import pliant
+from pliant.base import events
 from pliant.ops.lowering import NotLowered
 from tests.ops.harness import Fault, run_op
 from tests.ops.moving import DTYPES, same, some
@@ -152,3 +153,30 @@ def test_a_range_into_a_tensor_of_as_many_elements(dynamic, backend):
         )
         assert ours[:2] == eager[:2] and torch.equal(ours[2], eager[2])
         assert torch.equal(out, expected) and out.stride() == expected.stride()
+
+
+RANGES = {
+    "end": lambda n: torch.arange(end=n),
+    "start and end": lambda n: torch.arange(start=1, end=n + 3),
+    "everything": lambda n: torch.arange(start=(1 - n) / 2, end=(1 + n) / 2, step=1),
+    "some by position": lambda n: torch.arange(0, end=n, step=2),
+    "a step first": lambda n: torch.arange(1, step=2, end=n, dtype=torch.float32),
+}
+REFUSED_RANGES = {
+    "no start": lambda n: torch.arange(n, step=2),
+    "no end": lambda n: torch.arange(start=n),
+    "two starts": lambda n: torch.arange(0, n, 1, start=2),
+    "a start alone": lambda n: torch.arange(n, start=1),
+}
+
+
+@pytest.mark.parametrize("name", [*RANGES, *REFUSED_RANGES])
+def test_bounds_of_ranges_by_name(name):
+    def program(x, n):
+        return x + 1, (RANGES | REFUSED_RANGES)[name](n)
+
+    calls = [(torch.ones(2), n) for n in (3, 5, 6, 4)]
+    made = compilations(program, calls, dynamic=True)
+    if name in RANGES:
+        assert made == 1
+        assert events.counters["graph_breaks"] == 0

@@ -83,6 +83,7 @@ MODULES = (
     "torch.wrapper_objects",
     "numpy.arrays",
     "numpy.scalars",
+    "numpy.ufunc_methods",
 )
 # Those of packages that not every program imports wait until it has. Their `register` fills the
 # tables.

@@ -93,7 +93,7 @@ class Sequence(Container):
     """
 
     __slots__ = (
-        "_items", "attributes", "cls", "load", "loaded", "maxlen", "real", "version",
+        "_items", "attributes", "cls", "load", "loaded", "maker", "maxlen", "real", "version",
     )  # fmt: skip
 
     def __init__(
@@ -109,6 +109,7 @@ class Sequence(Container):
         self._items = items  # until it is loaded, only those appended to it
         self.load = load  # reads the items of one from outside; None when that has been done
         self.loaded: list[Value] = []  # what it read
+        self.maker: Any = None  # what residual code makes it of, if it need not be loaded for that
         self.maxlen = maxlen
         self.real: Any = None
         self.attributes: Mapping | None = None  # of an instance of a subclass
@@ -142,7 +143,14 @@ class Sequence(Container):
             raise NotConstant(self)
         return make_tuple(self.cls, constants(self.items))
 
+    @property
+    def is_made_whole(self) -> bool:
+        """Whether nobody has looked into it, so that residual code makes it by its maker."""
+        return self.maker is not None and self.load is not None and not self._items
+
     def children(self) -> list[Value]:
+        if self.is_made_whole:
+            return list(self.maker.children())
         return [*self._items, *attribute_values(self)]
 
     def snapshot(self) -> list[Value] | None:
@@ -154,6 +162,8 @@ class Sequence(Container):
         return self.items[names.index(name)] if name in names else super().slot(trace, name)
 
     def rebuild(self, emit: Emitter) -> str:
+        if self.is_made_whole:
+            return str(self.maker.rebuild(emit))
         if self.cls in (list, tuple, deque) or (self.immutable and self.attributes is None):
             return emit.display(self.cls, self)
         if self.immutable:

@@ -7,8 +7,10 @@ the `__dict__` and a table for `__slots__`; both are read lazily where the objec
 
 from __future__ import annotations
 
-from types import FunctionType
+from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from pliant._native import is_python_class
 from pliant.base.python_errors import type_name
@@ -21,7 +23,7 @@ from pliant.capture.values.containers import (
 )
 from pliant.capture.values.tracebacks import Traceback
 from pliant.guards.guard import MISSING, GuardKind
-from pliant.guards.predicates import LacksAttribute
+from pliant.guards.predicates import HasNoOwn, LacksAttribute
 from pliant.guards.source import Attr, CellContents, Source, attribute
 
 if TYPE_CHECKING:
@@ -279,7 +281,22 @@ class Opaque(Value):
         return type(self.real)
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
-        raise Break("opaque-object", f"{type(self.real).__name__}.{name}")
+        """None, if `name` is a method and the object has surely no such attribute itself: then only
+        the call breaks the graph, and not the look at it as well."""
+        cls = type(self.real)
+        found = trace.lookup(cls, name)
+        if found is MISSING or isinstance(found, NATIVE_METHODS):
+            access = trace.lookup(cls, "__getattribute__")
+            if access is object.__getattribute__ and not cls.__dictoffset__:
+                return None
+            usual = cls is torch.Tensor and self.source is not None
+            if usual and name not in object.__getattribute__(self.real, "__dict__"):
+                trace.guard(GuardKind.PREDICATE, self.source, HasNoOwn(name))
+                return None
+        raise Break("opaque-object", f"{cls.__name__}.{name}")
+
+
+NATIVE_METHODS = (MethodDescriptorType, WrapperDescriptorType)
 
 
 class Cell(Value):

@@ -114,7 +114,7 @@ TAKES_TENSORS = frozenset(
 )  # fmt: skip
 WRITES = frozenset({"sort", "fill", "resize", "put", "partition", "itemset", "byteswap"})
 REFUSED_METHODS = frozenset(
-    {"item", "tolist", "tobytes", "tofile", "dump", "dumps", "nonzero", "compress", "setflags",
+    {"tobytes", "tofile", "dump", "dumps", "nonzero", "compress", "setflags",
      "choose", "__array__", "setfield", "view", "getfield", "data", "ctypes", "__setitem__",
      "__delitem__", "__setstate__"}
 )  # fmt: skip
@@ -318,7 +318,7 @@ def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[.
         )
         if made is not None:
             return made
-        arrays = [_has_array(trace, value) for value in (*args, *kwargs.values())]
+        arrays = [has_array(trace, value) for value in (*args, *kwargs.values())]
         if not any(arrays) and on_numbers is not None:
             try:
                 return on_numbers(trace, *args, **kwargs)
@@ -373,10 +373,10 @@ def _fact(result: Any, name: str) -> Value:
     return Const(result)
 
 
-def _has_array(trace: Trace, value: Value) -> bool:
+def has_array(trace: Trace, value: Value) -> bool:
     value = trace.read(value)
     if isinstance(value, Sequence):
-        return any(_has_array(trace, item) for item in value.items)
+        return any(has_array(trace, item) for item in value.items)
     return isinstance(value, ArrayValue)
 
 
@@ -430,9 +430,11 @@ def call_array_method(
     trace: Trace, target: ArrayMethod, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
     name = target.name
+    if name in READERS:
+        return _read_numbers(trace, target.array, name, [*args, *kwargs.values()])
     if name in SIZES:
         args = [_with_constants(trace, arg) for arg in args]
-    if "out" in kwargs or (name in SIZES and any(_has_array(trace, arg) for arg in args)):
+    if "out" in kwargs or (name in SIZES and any(has_array(trace, arg) for arg in args)):
         raise Break("unsupported-method", f"ndarray.{name}")
     call = operator.methodcaller
 
@@ -441,6 +443,19 @@ def call_array_method(
         return call(name, *positional, **named)(copied)
 
     return record_array(trace, name, run, [target.array, *args], kwargs, writes=name in WRITES)
+
+
+# What they give are Python's numbers, and those that PyTorch gives of the same types.
+READERS = ("item", "tolist")
+READ_TYPES = frozenset("?bhilqBefd")
+
+
+def _read_numbers(trace: Trace, array: ArrayValue, name: str, args: list[Value]) -> Value:
+    dtype = array.dtype if isinstance(array, ShapedArray) else array.example.dtype
+    if args or dtype.char not in READ_TYPES:
+        raise Break("unsupported-method", f"ndarray.{name}")
+    tensor = FUNCTIONS[torch.tensor](trace, array)
+    return call(trace, get_attribute(trace, tensor, name), [])
 
 
 def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
@@ -582,7 +597,12 @@ def _convert_number(trace: Trace, value: ArrayValue, name: str) -> tuple[Any, An
 
 
 def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None) -> Any:
-    def handler(trace: Trace, data: Value, **kwargs: Value) -> Value:
+    name = "obj" if real is torch.asarray else "data"
+
+    def handler(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+        if len(args) + (name in kwargs) != 1:
+            raise Break("bad-arguments", f"torch.{real.__name__}")
+        data = args[0] if args else kwargs.pop(name)
         array = trace.read(data)
         if not isinstance(array, ArrayValue):
             if otherwise is None:
@@ -684,7 +704,7 @@ def _scalar(kind: Any) -> Callable[..., Value]:
     """`numpy.float32(number)`, of a constant or of what NumPy computed."""
 
     def make(trace: Trace, *args: Value) -> Value:
-        if any(_has_array(trace, arg) for arg in args):
+        if any(has_array(trace, arg) for arg in args):
             return record_array(trace, kind, kind, list(args), {})
         return fold(trace, kind, *map(trace.read, args))
 

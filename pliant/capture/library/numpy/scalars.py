@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pliant.capture.library.python.classes import SCALARS
-from pliant.capture.model import FOLDABLE, MUTABLE
+from pliant.capture.library.python.native_objects import never_changes
+from pliant.capture.model import FOLDABLE, MUTABLE, fold
 from pliant.capture.native import PURE, function
 from pliant.capture.torch_calls import PLAIN_FORMS
 from pliant.capture.value import Break, Const, NotConstant, Value
@@ -60,7 +63,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (*Number, type, numpy.generic, numpy.dtype))
 
 
-def _on_numbers(real: Callable[..., Any]) -> Callable[..., Value]:
+def on_numbers(real: Callable[..., Any]) -> Callable[..., Value]:
     name = f"numpy.{real.__name__}"
 
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
@@ -82,6 +85,26 @@ def _on_numbers(real: Callable[..., Any]) -> Callable[..., Value]:
     return handler
 
 
+def _limits(cls: Any) -> Callable[..., Value]:
+    """`numpy.iinfo(kind)`: of an array or a number it is that of its kind."""
+
+    def make(trace: Trace, kind: Value) -> Value:
+        return fold(trace, cls, trace.read(kind))
+
+    return make
+
+
+def _register_kinds() -> None:
+    """Kinds and their limits are what they are."""
+    for name in SCALAR_TYPES:
+        BUILDERS[type(numpy.dtype(name))] = BUILDERS[torch.finfo]
+    for cls in (numpy.iinfo, numpy.finfo):
+        function(cls)(_limits(cls))
+        BUILDERS[cls] = BUILDERS[torch.finfo]
+        never_changes(cls)
+    function(numpy.dtype)(_limits(numpy.dtype))
+
+
 def _register() -> None:
     kinds = {getattr(numpy, name) for name in SCALAR_TYPES}
     FOLDABLE.update(kinds)
@@ -93,9 +116,10 @@ def _register() -> None:
         PLAIN_FORMS[kind] = kind.item
     ufuncs = {real for real in vars(numpy).values() if isinstance(real, numpy.ufunc)}
     for real in (*ufuncs, *(getattr(numpy, name) for name in REDUCTIONS)):
-        function(real)(_on_numbers(real))
+        function(real)(on_numbers(real))
         BUILDERS.setdefault(type(real), BUILDERS[type(NotImplemented)])
 
 
 if numpy is not None:
     _register()
+    _register_kinds()

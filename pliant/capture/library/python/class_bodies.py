@@ -180,9 +180,10 @@ def type_new(
 def _make(
     trace: Trace, meta: type, name: str, bases: tuple[type, ...], values: dict[str, Value]
 ) -> type:
-    if has_python_method(trace, meta, "__getattribute__"):
-        # Making the class asks for its attributes, which would run code of the program.
-        raise Break("class-definition", f"the class {name}, whose metaclass has __getattribute__")
+    for hook in ("__getattribute__", "mro"):
+        # Python calls them while it makes the class, which would run code of the program.
+        if has_python_method(trace, meta, hook):
+            raise Break("class-definition", f"the class {name}, whose metaclass has {hook}")
     space = {key: _part(trace, key, value) for key, value in values.items()}
     qualname = space.pop("__qualname__", name)
     try:

@@ -466,6 +466,11 @@ def type_mro(trace: Trace, cls: Value) -> Value:
     return plain_list([Const(base) for base in trace.read(cls).constant().__mro__])
 
 
+@method(type, "__repr__")
+def type_repr(trace: Trace, cls: Value) -> Value:
+    return fold(trace, type.__repr__, trace.read(cls))
+
+
 @method(type, "__or__")
 def type_or(trace: Trace, left: Value, right: Value) -> Value:
     return fold(trace, operator.or_, trace.read(left), trace.read(right))
@@ -739,7 +744,9 @@ def type_subclasses(trace: Trace, cls: Value) -> Value:
     if not isinstance(real, type):
         raise Break("bad-arguments", "type.__subclasses__")  # Python makes the error
     derived = subclasses(real)
-    if any(id(subclass) in trace.temporaries for subclass in (real, *derived)):
+    if id(real) in trace.temporaries:  # nobody else has it
+        return plain_list([Const(subclass) for subclass in derived])
+    if any(id(subclass) in trace.temporaries for subclass in derived):
         raise Break("unsupported-method", "type.__subclasses__ of a class made here")
     trace.guard(
         GuardKind.PREDICATE, Fixed(subclasses, "type.__subclasses__"), Gives((real,), derived)

@@ -169,7 +169,7 @@ def builtin_dir(trace: Trace, *args: Value) -> Value:
         assert isinstance(names, Mapping)
         return plain_list([Const(name) for name in sorted(names.items)])
     obj = trace.read(args[0])
-    if isinstance(obj, Const):
+    if isinstance(obj, Const) and not is_followed(trace, obj, "__dir__"):
         return plain_list([Const(name) for name in dir(obj.value)])
     listing = call_special(trace, obj, "__dir__")
     assert listing is not None  # object has one
@@ -272,10 +272,15 @@ def object_format(trace: Trace, obj: Value, spec: Value) -> Value:
 @method(object, "__dir__")
 def object_dir(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
-    names = set(dir(obj.python_type()))
+    names = set(type.__dir__(obj.python_type()))
     if isinstance(obj, Instance) and obj.has_dict:
         names.update(instance_dict(trace, obj).read_all(trace))
     return plain_list([Const(name) for name in sorted(names)])
+
+
+@method(type, "__dir__")
+def type_dir(trace: Trace, cls: Value) -> Value:
+    return plain_list([Const(name) for name in type.__dir__(class_of(trace, cls))])
 
 
 @method(object, "__init_subclass__", "__subclasshook__")

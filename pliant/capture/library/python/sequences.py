@@ -6,6 +6,7 @@ it. Only equality, order and truth ask the items.
 
 from __future__ import annotations
 
+import numbers
 import operator
 from collections import deque, namedtuple
 from collections.abc import Callable
@@ -669,13 +670,14 @@ def size_new(trace: Trace, cls: Value, iterable: Value | None = None) -> Value:
 
 
 def _sizes(trace: Trace, items: list[Value]) -> list[Value]:
-    """`items` as sizes; an integer may be symbolic."""
+    """`items` as sizes: integers of Python and of NumPy stay what they are, symbolic or not."""
     checked = []
     for place, item in enumerate(items):
         item = trace.read(item)
         cls = item.python_type()
         try:
-            checked.append(item if issubclass(cls, int) else Const(as_index(trace, item)))
+            stays = cls is not bool and issubclass(cls, numbers.Integral)
+            checked.append(item if stays else Const(int(as_index(trace, item))))
         except Raised:
             text = f"torch.Size() takes an iterable of 'int' (item {place} is '{type_name(cls)}')"
             trace.throw(TypeError(text))
@@ -685,8 +687,9 @@ def _sizes(trace: Trace, items: list[Value]) -> list[Value]:
 @method(torch.Size, "numel")
 def size_numel(trace: Trace, self: Value) -> Value:
     total: Value = Const(1)
-    for item in items_of(self):
-        total = binary(trace, "*", total, item)
+    for item in map(trace.read, items_of(self)):
+        plain = item.python_type() is int
+        total = binary(trace, "*", total, item if plain else Const(int(as_index(trace, item))))
     return total
 
 

@@ -45,6 +45,22 @@ def _run(trace: Trace, action: Callable[..., Any], *args: Any, **kwargs: Any) ->
         trace.throw(error)
 
 
+def _lasting_object(trace: Trace, value: Value) -> Any:
+    """The object that is put into a text. It is not known if the program makes it, or its class:
+    the methods of the one that stands for it during the capture can't be run."""
+    known = known_object(value, trace)  # which reads what is in it
+    if _is_made_here(trace, value):
+        raise NotConstant(value)
+    return known
+
+
+def _is_made_here(trace: Trace, value: Value) -> bool:
+    value = trace.read(value)
+    if isinstance(value, Const):
+        return id(value.value) in trace.temporaries
+    return any(_is_made_here(trace, part) for part in value.children())
+
+
 # ---- iteration
 
 
@@ -84,8 +100,8 @@ def join(trace: Trace, self: Const, iterable: Value) -> Value:
 @method(str, "format")
 def format_method(trace: Trace, self: Const, /, *args: Value, **kwargs: Value) -> Value:
     try:
-        real_args = [known_object(arg, trace) for arg in args]
-        real_kwargs = {name: known_object(arg, trace) for name, arg in kwargs.items()}
+        real_args = [_lasting_object(trace, arg) for arg in args]
+        real_kwargs = {name: _lasting_object(trace, arg) for name, arg in kwargs.items()}
     except NotConstant:
         return Const(_Formatter(trace).vformat(self.constant(), args, kwargs))
     return _run(trace, self.constant().format, *real_args, **real_kwargs)
@@ -94,7 +110,7 @@ def format_method(trace: Trace, self: Const, /, *args: Value, **kwargs: Value) -
 @method(str, "format_map")
 def format_map(trace: Trace, self: Const, mapping: Value) -> Value:
     try:
-        real = known_object(mapping, trace)
+        real = _lasting_object(trace, mapping)
     except NotConstant:
         return Const(_Formatter(trace, mapping).vformat(self.constant(), (), {}))
     return _run(trace, self.constant().format_map, real)
@@ -174,7 +190,7 @@ _CONVERSIONS: dict[str, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii
 def percent(trace: Trace, self: Const, arguments: Value) -> Value:
     template: str = self.constant()
     try:
-        real = known_object(arguments, trace)
+        real = _lasting_object(trace, arguments)
     except NotConstant:
         real = _converted(trace, template, trace.read(arguments))
     return _run(trace, template.__mod__, real)
@@ -206,13 +222,13 @@ def _is_tuple(value: Value) -> bool:
 
 
 def _argument(trace: Trace, value: Value, match: re.Match[str]) -> Any:
-    try:
+    conversion = _CONVERSIONS.get(match["kind"])
+    if conversion is None:  # of a number
         return known_object(value, trace)
+    try:
+        return _lasting_object(trace, value)
     except NotConstant:
-        conversion = _CONVERSIONS.get(match["kind"])
-        if conversion is None:
-            raise
-    return _Text(_text(trace, value, conversion))
+        return _Text(_text(trace, value, conversion))
 
 
 class _Text:

@@ -3,7 +3,8 @@
 The one idea: only Python itself looks into a cache. Of a function from outside whose arguments are
 known, the result in its cache is a constant, guarded by a look into the cache. Residual code makes
 the call once more, so that it is counted, and the cache forgets in the right order. Of sizes and
-numbers that are symbols the function is followed, if its result depends on nothing else. A call
+numbers that are symbols, residual code makes the call before the graph if the result is a tensor
+(`kept_results`); the function is followed if it gives a number that depends on nothing else. A call
 with tensors is one node of the graph, which asks the cache when it runs. Of an object that the
 program has just made, and keeps to itself, no cache knows anything: the function is followed, and
 the cache is not told. Any other call is a graph break.
@@ -11,7 +12,7 @@ the cache is not told. Any other call is a graph break.
 With `@functools.cache def table(n): …` from outside:
 
     table(3)             `_recall`: the object in the cache, with a guard that it is still there
-    table(x.shape[0])    `_follow`, if the size is symbolic
+    table(x.shape[0])    `_call_on_numbers`, if the size is symbolic
     table(x)             `_ask_when_run`: a node
     table(Key())         `_call_on_fresh`
 """
@@ -33,12 +34,13 @@ from pliant.base.isolation import FATAL
 from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.library.python.classes import real_object
 from pliant.capture.library.python.printing import call_later
+from pliant.capture.library.stdlib.kept_results import Kept, ask_before
 from pliant.capture.library.torch.bodies import follow_aside, record_body_call
 from pliant.capture.model import CALL, DESCRIPTORS, GET, call
 from pliant.capture.native import FUNCTIONS, function, method
 from pliant.capture.torch_calls import convert
 from pliant.capture.trace import PLAIN, Restart, Trace, written_objects
-from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value
+from pliant.capture.value import NONE, Break, Const, NotConstant, Raised, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict, key_of, plain_tuple
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.functions import BoundMethod
@@ -61,7 +63,9 @@ class CachedFunction(Value):
     """A function under `lru_cache`. One that the program has made during the capture has its cache
     here, as `results`."""
 
-    __slots__ = ("attributes", "calls", "function", "hits", "misses", "options", "real", "results")
+    __slots__ = (
+        "attributes", "calls", "function", "hits", "kept", "misses", "options", "real", "results",
+    )  # fmt: skip
 
     def __init__(self, function: Value, options: list[Value]) -> None:
         super().__init__()
@@ -71,6 +75,7 @@ class CachedFunction(Value):
         self.results: dict[Any, Value] = {}  # the one that is forgotten first is first
         self.hits = self.misses = 0
         self.calls = 0  # during the capture, of one from outside
+        self.kept: list[Kept] = []  # what residual code asks for
         self.attributes: Mapping | None = None
 
     def python_type(self) -> type:
@@ -121,7 +126,7 @@ def call_cached(
     if any(_is_fresh(trace, arg) for arg in arguments):
         return _call_on_fresh(trace, target, args, kwargs)
     if any(isinstance(arg, Number) or has_number(arg) for arg in arguments):
-        return _follow(trace, target, args, kwargs)
+        return _call_on_numbers(trace, target, args, kwargs)
     return _recall(trace, target, args, kwargs)
 
 
@@ -227,13 +232,32 @@ def _cache_key(trace: Trace, arg: Value) -> Any:
     return known_object(arg_value, trace)
 
 
-def _follow(
+def _call_on_numbers(
     trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
+    before = trace.changes, len(trace.guards)
+    objects = [real for arg in (*args, *kwargs.values()) if (real := getattr(arg, "real", None))]
+    result: Value | None = None
+    if not _sees_a_write(trace, target.real, set()) and not _reaches_a_write(trace, objects):
+        result = ask_before(trace, target, args, kwargs, _refused(target))
+    return _follow(trace, target, args, kwargs, *before) if result is None else result
+
+
+def _follow(
+    trace: Trace,
+    target: CachedFunction,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    changes: int,
+    guards: int,
+) -> Value:
     """Follow a function of symbolic numbers. Its result must depend on nothing else, so that it
-    makes no difference whether the cache has it."""
-    changes, guards = trace.changes, len(trace.guards)
-    result = trace.read(call(trace, target.function, args, kwargs))
+    makes no difference whether the cache has it. `changes` and `guards` count those before the
+    function was first followed."""
+    try:
+        result = trace.read(call(trace, target.function, args, kwargs))
+    except Raised:  # the call counts all the same
+        raise _refused(target) from None
     plain_result = isinstance(result, Const) and type(result.value) in PLAIN
     # An assumption made inside would not hold for a result from the cache.
     assumed = any(not guard.routine for guard in trace.guards[guards:])

@@ -162,8 +162,8 @@ def check_with(trace: Trace, error_type: Value, cond: Value, message: Value) -> 
 
 
 @function(torch._check_is_size)
-def check_is_size(trace: Trace, number: Value, message: Value = NONE, **kwargs: Value) -> Value:
-    value = trace.read(number)
+def check_is_size(trace: Trace, i: Value, message: Value = NONE, **kwargs: Value) -> Value:
+    value = trace.read(i)
     expr, env = expression(trace, value), trace.sizes.env
     if isinstance(expr, Expr) and expr.op == "symbol" and expr not in env.hints:
         # From here on `size_oblivious` may take it to be at least 2.

@@ -19,12 +19,21 @@ from pliant.capture.library.torch.bodies import record_body_call
 from pliant.capture.library.torch.tensor_subclasses import alias
 from pliant.capture.model import call, drain, get_attribute
 from pliant.capture.native import function, method
-from pliant.capture.torch_calls import convert, record, with_choices
+from pliant.capture.torch_calls import (
+    BEFORE_WRITES,
+    call_operation,
+    convert,
+    record,
+    with_choices,
+    writes_metadata,
+)
 from pliant.capture.trace import Trace
 from pliant.capture.value import FALSE, TRUE, Break, Const, Value
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.functions import FunctionValue
+from pliant.capture.values.listed import ListMaker, tensor_list
 from pliant.capture.values.tensors import TensorValue
+from pliant.fake import Fake
 
 # ---- torch.distributions
 
@@ -88,15 +97,15 @@ def tensor_float(trace: Trace, self: Value) -> Value:
 
 @method(torch._C.TensorBase, "allclose")
 @function(torch.allclose)
-def allclose(trace: Trace, one: Value, other: Value, *args: Value, **kwargs: Value) -> Value:
-    close = call(trace, Const(torch.isclose), [one, other, *args], kwargs)
+def allclose(trace: Trace, input: Value, other: Value, *args: Value, **kwargs: Value) -> Value:
+    close = call(trace, Const(torch.isclose), [input, other, *args], kwargs)
     return _holds_everywhere(trace, close)
 
 
 @method(torch._C.TensorBase, "equal")
 @function(torch.equal)
-def equal(trace: Trace, one: Value, other: Value) -> Value:
-    tensors = [trace.read(one), trace.read(other)]
+def equal(trace: Trace, input: Value, other: Value) -> Value:
+    tensors = [trace.read(input), trace.read(other)]
     fakes = [t.fake for t in tensors if isinstance(t, TensorValue)]
     if len(fakes) != 2 or fakes[0].dtype is not fakes[1].dtype or tensors[0] is tensors[1]:
         raise Break("data-dependent", "torch.equal")
@@ -110,12 +119,50 @@ def _holds_everywhere(trace: Trace, tensor: Value) -> Value:
     return call(trace, get_attribute(trace, every, "item"), [])
 
 
+# ---- lists of a tensor's numbers
+
+
+@method(torch._C.TensorBase, "tolist")
+def tolist(trace: Trace, tensor: Value) -> Value:
+    """The list, or the number of a tensor without dimensions."""
+    value = trace.read(tensor)
+    if not _is_listed_later(trace, value):
+        return call_operation(trace, torch.Tensor.tolist, [value], {})
+    assert isinstance(value, TensorValue)
+    node = trace.graph.operation("tolist", (value.node,), {}, trace.stack(), False)
+    maker = ListMaker(value, node)
+    trace.lists.append(maker)
+    return tensor_list(trace, maker)
+
+
+def _is_listed_later(trace: Trace, value: Value) -> bool:
+    """Whether the list is a value of its own until the program looks into it."""
+    if not isinstance(value, TensorValue) or value.cls not in USUAL or not value.fake.dim():
+        return False
+    return type(value.fake) is Fake and trace.world.reads_numbers and not trace.graph.in_body
+
+
+USUAL = (torch.Tensor, torch.nn.Parameter)
+
+
+def before_write(trace: Trace, function: Any, mutated: tuple[Fake, ...]) -> None:
+    """Have the graph make lists of tensors that a write changes. Of a write to an array, or to what
+    a tensor looks like, it isn't known which these are."""
+    written = {fake.untyped_storage()._cdata for fake in mutated}
+    for maker in trace.lists:
+        in_memory = maker.tensor.fake.untyped_storage()._cdata in written
+        maker.is_stale |= in_memory or not written or writes_metadata(function)
+
+
+BEFORE_WRITES.append(before_write)
+
+
 # ---- numbers in a tensor, as arguments
 
 
 @method(torch._C.TensorBase, "tensor_split")
 @function(torch.tensor_split)
-def tensor_split(trace: Trace, tensor: Value, *args: Value, **kwargs: Value) -> Value:
+def tensor_split(trace: Trace, input: Value, *args: Value, **kwargs: Value) -> Value:
     """At indices that are in a tensor: as many as it has elements."""
     rest = [_as_list(trace, arg) for arg in args]
     if BY_TENSOR in kwargs:
@@ -123,7 +170,7 @@ def tensor_split(trace: Trace, tensor: Value, *args: Value, **kwargs: Value) -> 
         name = "indices" if isinstance(indices, Sequence) else BY_TENSOR
         kwargs = {name if k == BY_TENSOR else k: value for k, value in kwargs.items()}
         kwargs[name] = indices
-    return record(trace, torch.tensor_split, torch.tensor_split, [tensor, *rest], kwargs)
+    return record(trace, torch.tensor_split, torch.tensor_split, [input, *rest], kwargs)
 
 
 BY_TENSOR = "tensor_indices_or_sections"

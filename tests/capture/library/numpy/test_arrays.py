@@ -170,3 +170,19 @@ def test_arrays_made_of_tensors(function) -> None:
     result, expected = pliant.compile(function, fullgraph=True)(t), function(t)
     assert type(result) is np.ndarray and result.dtype == expected.dtype
     assert np.array_equal(result, expected)
+
+
+LISTED = {
+    "a list": lambda x: (x.numpy().tolist(), x + 1),
+    "of a reduction": lambda x: (x.numpy().sum(1).tolist(), x.numpy().max().item()),
+    "of masks and integers": lambda x: [(x.numpy() > 1).tolist(), x.numpy().astype("i2").tolist()],
+    "before a write": lambda x: (lambda a: (a.tolist(), a.fill(0), a))(x.numpy() * 2),
+    "of what it is a view of": lambda x: (lambda a: (a.T.tolist(), x.clone().add_(1)))(x.numpy()),
+    "items": lambda x: x[np.argmax(x.numpy(), 1).tolist()[0] :],
+    "of constants": lambda x: (np.arange(3).tolist(), np.array([1.5]).item(), x + 1),
+}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_lists_of_numbers(name):
+    check(LISTED[name], torch.arange(6.0).reshape(2, 3))

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import pliant
-from tests.support.against_eager import check
+from pliant.base import events
+from tests.support.against_eager import check, compilations
 
 KINDS = (
     np.float64, np.float32, np.float16, np.int64, np.int32, np.int8, np.uint8, np.uint16
@@ -172,3 +173,39 @@ def test_numbers_are_not_unpacked():
         return x + first
 
     check(f, torch.ones(3), np.int64(1), breaks=None)
+
+
+def test_items_of_sizes():
+    class Three(int):
+        def __mul__(self, other):
+            raise RuntimeError
+
+    def program(x, n):
+        size = torch.Size([np.int64(1), np.uint8(2), True, n, Three(3)])
+        return x + 1, size, [type(item) for item in size], size.numel(), size + (np.int32(n),)
+
+    check(program, torch.arange(3.0), 4)
+
+
+INTEGERS = {
+    # With an array, so that Python does not run a graph again that has failed.
+    "a slice of constants": lambda x, n: (x.numpy(), x[:n], n),
+    "a size beside an inferred one": lambda x, n: x.reshape(n, -1),
+    "a shape": lambda x, n: x.reshape((np.int64(-1), n)),
+    "an output size": lambda x, n: torch.nn.functional.interpolate(x[None], np.int64(3)),
+    "a dimension": lambda x, n: x.flatten(np.int64(0)),
+    "a range": lambda x, n: torch.arange(np.int64(1), n + np.int32(2)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_among_symbolic_sizes(name, dynamic):
+    """In the graph they are Python's, and rules for symbolic sizes see them as such."""
+
+    def program(x):
+        return INTEGERS[name](x, np.int64(2))
+
+    calls = [(torch.arange(4.0 * size).reshape(size, 4),) for size in (2, 4, 6)]
+    compilations(program, calls, dynamic=dynamic)
+    assert events.counters["graph_breaks"] == 0

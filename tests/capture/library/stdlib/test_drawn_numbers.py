@@ -162,3 +162,9 @@ def test_a_size_that_eager_refuses() -> None:
                 told.append(str(error))
             told.append(random.getstate())
         assert told[:2] == told[2:]
+
+
+def test_a_question_about_a_drawn_number_is_not_said_to_be_about_a_tensor():
+    compiled = pliant.compile(lambda x: torch.rot90(x, random.randint(0, 3)), fullgraph=True)
+    with pytest.raises(pliant.errors.DataDependentError, match="is known when the code runs"):
+        compiled(torch.ones(2, 2))

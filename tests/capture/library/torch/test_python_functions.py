@@ -138,3 +138,11 @@ def test_classes_of_python_as_dtypes(cls):
 
 def test_class_that_a_method_does_not_take():
     check(lambda x: x.type(bool), torch.ones(2), breaks=1)
+
+
+def test_old_classes_of_tensors_as_types():
+    def program(x):
+        kinds = torch.HalfTensor, torch.LongTensor, torch.FloatTensor
+        return [x.type(kind) for kind in kinds], x.type(dtype=torch.BoolTensor), x.type()
+
+    check(program, torch.arange(3.0))

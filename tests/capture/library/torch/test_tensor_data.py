@@ -183,3 +183,17 @@ def test_an_attribute_to_delete():
         else:
             with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'note'"):
                 compiled(x)
+
+
+BY_NAME = {
+    "allclose": lambda x: torch.allclose(input=x, other=x + 1e-9),
+    "equal": lambda x: torch.equal(input=x, other=x + 1),
+    "tensor_split": lambda x: torch.tensor_split(input=x, sections=2),
+    "asarray": lambda x: torch.asarray(obj=x.numpy()),
+    "as_tensor": lambda x: torch.as_tensor(data=x.numpy()),
+}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_first_argument_by_name(name):
+    check(lambda x: (BY_NAME[name](x), x + 1), torch.arange(4.0))

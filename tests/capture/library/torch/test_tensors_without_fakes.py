@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import pliant
+from pliant.base import events
+from tests.support.against_eager import run, same_outcome
 
 
 def integers_that_require_grad() -> torch.Tensor:
@@ -77,3 +79,51 @@ def test_a_break_names_the_kind():
 
     with pytest.raises(pliant.errors.GraphBreakError, match=r"mm on a Tensor \(sparse\)"):
         pliant.compile(f, fullgraph=True)(torch.eye(3).to_sparse(), torch.ones(3, 3))
+
+
+VALUES = {
+    "sparse": lambda: torch.eye(3).to_sparse().coalesce().values(),
+    "of a graph": lambda: (torch.eye(3).requires_grad_() * 1).to_sparse().coalesce().values(),
+    "compressed": lambda: torch.eye(3).to_sparse_csr().values(),
+    "indices": lambda: torch.eye(3).to_sparse().coalesce().indices(),
+}
+READERS = {
+    "read": lambda v: (v + 1, v._is_view(), v.is_leaf, v.requires_grad),
+    "written": lambda v: (v.add_(1) * 2, v),
+    "written through a view": lambda v: (v[1:].mul_(3), v),
+    "detached": lambda v: (v.detach().add_(1), v),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", VALUES)
+def test_ordinary_views_of_them(kind, reader, backend):
+    """Their memory is that of a tensor that can't be in the graph."""
+    compiled = pliant.compile(READERS[reader], fullgraph=True, backend=backend)
+    for _ in range(2):
+        same_outcome(run(compiled, (VALUES[kind](),)), run(READERS[reader], (VALUES[kind](),)))
+
+
+def test_a_method_breaks_once():
+    compiled = pliant.compile(lambda x: x.to_sparse().to_dense() * 2)
+    assert torch.equal(compiled(torch.eye(3)), torch.eye(3) * 2)
+    assert events.counters["graph_breaks"] == 2
+
+
+def test_attributes_of_their_own():
+    def program(s):
+        return s.to_dense() * 2
+
+    def plain():
+        return torch.eye(3).to_sparse()
+
+    def special():
+        tensor = plain()
+        tensor.to_dense = lambda: torch.ones(1)
+        return tensor
+
+    compiled = pliant.compile(program)
+    for make in (plain, special, plain):
+        assert torch.equal(compiled(make()), program(make()))
