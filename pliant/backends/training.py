@@ -30,7 +30,7 @@ from pliant.backends.compile_graph import (
 )
 from pliant.backends.fallbacks import Failures, Refusal
 from pliant.backends.output_views import WithBases, WithViews
-from pliant.backends.small_sizes import SmallSizesInTraining
+from pliant.backends.small_sizes import SmallSizesInTraining, symbol_values
 from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.forks import COMPILATION
@@ -147,7 +147,12 @@ class TrainingCompiler:
             step.replaced,
             *(step.spent, step.anchor, _accepts(step.preconditions, self.shapes)),
         )
-        return _with_grad_mode(compiled, step.grad_mode)
+        views: Callable[..., Any] = compiled
+        if step.views.views:
+            symbols = partial(symbol_values, code.layout)
+            count = step.outputs - len(step.views.bases)
+            views = WithViews(compiled, count, step.views, symbols)
+        return _with_grad_mode(views, step.grad_mode)
 
     def _eager(self, graph: Callable[..., Any]) -> SmallSizesInTraining:
         failures = Failures(partial(report_failure, self.name, self.options))

@@ -88,14 +88,16 @@ def separate_unusual_views(
     inputs: Sequence[Any],
     grad: bool | None,
     requires_grad: Callable[[Fake], bool],
+    stays: Callable[[Sequence[Fake]], bool] = lambda members: False,
 ) -> tuple[list[Any], OutputViews]:
     """The same for a graph without gradients, where the launcher makes plain views itself: only
     those that autograd treats otherwise are taken out. `grad`: the grad mode, None if the graph
     leaves another one behind. `requires_grad`: whether the input that a tensor is a view of does.
+    `stays(members)`: whether outputs in some memory are left in any case.
     """
 
     def kept(members: Sequence[Fake]) -> bool:
-        if _is_new(world, members[0]) and _is_one(members):
+        if stays(members) or (_is_new(world, members[0]) and _is_one(members)):
             return True
         if requires_grad(members[0]):
             _check_history(world, members[0])
@@ -112,6 +114,23 @@ def separate_unusual_views(
         return not can_replay
 
     return _separate(world, outputs, inputs, kept)
+
+
+def separate_step_views(
+    world: AliasWorld,
+    outputs: list[Any],
+    inputs: Sequence[Any],
+    requires_grad: Callable[[Fake], bool],
+) -> tuple[list[Any], OutputViews]:
+    """The same for a whole step, which the launcher runs under `no_grad`. Outputs with a history,
+    which is used up, stay: they get it behind the step."""
+    new = [out for out in outputs if type(out) is Fake and _is_new(world, out)]
+    graded = {id(world.alias(out).base) for out in new if out.requires_grad}
+
+    def kept(members: Sequence[Fake]) -> bool:
+        return id(world.alias(members[0]).base) in graded
+
+    return separate_unusual_views(world, outputs, inputs, False, requires_grad, kept)
 
 
 def _separate(
