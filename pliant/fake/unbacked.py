@@ -52,9 +52,11 @@ def scalar(env: ShapeEnv, dtype: torch.dtype, name: str) -> Any:
     return to_torch(env.add_unbacked(name, declared=declared, why="read from data"), env)
 
 
-def places_in(env: ShapeEnv, mask: Tensor) -> torch.SymInt:
+def places_in(
+    env: ShapeEnv, mask: Tensor, name: str = "the number of places in a mask"
+) -> torch.SymInt:
     """A new symbol for the number of places where a mask is true."""
-    return new_size(env, "the number of places in a mask", mask.numel())
+    return new_size(env, name, mask.numel())
 
 
 def layout_of(t: Tensor) -> tuple[Any, ...]:
@@ -77,10 +79,10 @@ class Numbers:
         place = (offset, t.dtype) if type(offset) is int else None
         return self._number(t, place, lambda: scalar(env, t.dtype, name))
 
-    def count(self, env: ShapeEnv, mask: Tensor) -> Any:
+    def count(self, env: ShapeEnv, mask: Tensor, *name: str) -> Any:
         """The symbol for the number of places where a mask is true: the one from before, or a new
         one."""
-        return self._number(mask, layout_of(mask), lambda: places_in(env, mask))
+        return self._number(mask, layout_of(mask), lambda: places_in(env, mask, *name))
 
     def _number(self, t: Tensor, place: Any, new: Callable[[], Any]) -> Any:
         if place is None or t.is_inference():  # its place or its version is not known

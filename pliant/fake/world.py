@@ -365,9 +365,9 @@ class World(TorchDispatchMode):
             raise DataDependent(op.name)
         return recipe
 
-    def count_of(self, mask: Fake) -> Any:
+    def count_of(self, mask: Fake, *name: str) -> Any:
         """The symbol for the number of places where a mask is true."""
-        return self._numbers.count(self.env, mask)
+        return self._numbers.count(self.env, mask, *name)
 
     def _ask_meta_kernel(
         self,

@@ -31,12 +31,12 @@ from pliant.graph.functionalize import OPEN_QUESTIONS, CapturedRun, forgets_hist
 from pliant.graph.functionalizer import Functionalizer
 from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor, call_by_position
 from pliant.graph.output_views import OutputViews, separate_views
-from pliant.sym.cond import Cond, eq
+from pliant.sym.cond import Cond, eq, not_
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
-from pliant.sym.frozen import FrozenEnv, Shapes
+from pliant.sym.frozen import FrozenEnv, Shapes, Undecided
 from pliant.sym.node import to_torch
-from pliant.sym.records import SizeGuard
+from pliant.sym.records import Question, SizeGuard
 
 Traced = TypeVar("Traced")
 
@@ -66,8 +66,9 @@ class Joint:
 class JointEnv(FrozenEnv):
     """What is known of sizes while a joint graph is traced. Gradient formulas ask questions that
     the capture didn't, too late for guards. What the answers suppose is collected in `required`,
-    and tested when the forward runs; if it doesn't hold, PyTorch runs the graph. `sizes`: the hints
-    of this call, if they aren't those of the capture."""
+    and tested when the forward runs; if it doesn't hold, PyTorch runs the graph. Sizes in the data
+    are supposed to be at least 2. `sizes`: the hints of this call, if they aren't those of the
+    capture."""
 
     def __init__(
         self, shapes: Shapes, required: Sequence[Cond] = (), sizes: Mapping[Expr, int] | None = None
@@ -76,6 +77,7 @@ class JointEnv(FrozenEnv):
         for symbol, size in (sizes or {}).items():
             self.hints[symbol] = size
         self.required: list[Cond] = list(required)
+        self._of_capture = frozenset(self.symbols)
         for cond in required:
             self.checked(cond)
 
@@ -87,9 +89,36 @@ class JointEnv(FrozenEnv):
         inputs = {binding.expr for binding in self.bindings}
         if not cond.symbols <= inputs:  # it can't be tested before the forward has run
             return super()._guard(cond, asker, position)
+        self._require(cond)
+        return SizeGuard(cond, asker, position)
+
+    def _require(self, cond: Cond) -> None:
         self.required.append(cond)
         self.checked(cond)
-        return SizeGuard(cond, asker, position)
+
+    def evaluate(self, cond: Cond, asker: str, position: Position | None = None) -> bool:
+        question = self.ask(cond, asker, position)
+        if question.answer is None:
+            likely = self.if_large(question.condition)
+            if likely is not None and self._suppose(question.condition, likely):
+                return likely
+        return super().evaluate(cond, asker, position)
+
+    def _assume(self, question: Question, answer: bool) -> bool:
+        try:
+            return super()._assume(question, answer)
+        except Undecided:
+            if not self._suppose(question.condition, answer):
+                raise
+            return answer
+
+    def _suppose(self, cond: Cond, answer: bool) -> bool:
+        """Require an answer that nothing else decides. False if the forward can't test it: it is
+        about a number that the capture did not see, or a float."""
+        if not all(isinstance(s, Expr) and s in self._of_capture for s in cond.symbols):
+            return False
+        self._require(cond if answer else not_(cond))
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -320,17 +349,29 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         return leaves
 
     def _check_required(self, required: Sequence[Cond]) -> tuple[Cond, ...]:
-        """Put tests of the conditions in front of the graph. Returns those that it can't test, as
-        they are about symbols that were replaced by equal ones: the caller tests them."""
+        """Put tests of the conditions into the graph where the sizes are known: in front, or behind
+        the node that finds a size in the data. Returns those that it can't test, as they are about
+        symbols that were replaced by equal ones: the caller tests them."""
         function = self.functionalizer.function
         replaced = self.functionalizer.env.replacements.keys()
-        # In front: what follows is right only where they hold, and nothing is written before.
-        function.nodes[:0] = [
-            Node("pliant.suppose", suppose, (condition, str(condition)), {}, effect=True)
-            for condition in required
-            if condition.symbols.isdisjoint(replaced)
-        ]
-        return tuple([c for c in required if not c.symbols.isdisjoint(replaced)])
+        places: dict[Any, int] = {}
+        for at, node in enumerate(function.nodes):
+            places.update({unbacked.symbol: at for unbacked in node.defines})
+        tests: list[tuple[int, Node]] = []
+        left: list[Cond] = []
+        for condition in required:
+            at = max([places.get(symbol, -1) for symbol in condition.symbols]) + 1
+            if not condition.symbols.isdisjoint(replaced):
+                if at:
+                    raise NotFunctionalized(f"{condition}, which can't be tested")
+                left.append(condition)
+                continue
+            test = Node("pliant.suppose", suppose, (condition, str(condition)), {}, effect=True)
+            tests.append((at, test))
+        # What follows is right only where they hold, and nothing is written before those in front.
+        for at, test in sorted(tests, key=itemgetter(0), reverse=True):
+            function.nodes.insert(at, test)
+        return tuple(left)
 
     def _gradient(self, fake: Fake) -> OutputView:
         """How a gradient is returned: as a view of a value, or of an input (in a joint graph that

@@ -127,7 +127,8 @@ def autograd_grad(
     pairs = {key: convert(trace, value, "torch.autograd.grad") for key, value in options.items()}
     fakes = {key: pair[1] for key, pair in pairs.items()}
     fakes["retain_graph"] = True  # this is to see whether it can be done
-    gradients = run_on_fakes(trace, "torch.autograd.grad", torch.autograd.grad, [], fakes)
+    with trace.sizes.env.taken_as_large():
+        gradients = run_on_fakes(trace, "torch.autograd.grad", torch.autograd.grad, [], fakes)
     if any(gradient is None for gradient in gradients.value):
         if history.outside:
             raise Break("tensor-method", "torch.autograd.grad with a gradient that may be None")
