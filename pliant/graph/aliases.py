@@ -137,6 +137,7 @@ class AliasWorld(World):
         self._quiet = 0
         self.stack: tuple[Position, ...] = ()  # of the node of the captured graph that is run
         self.generators: dict[int, InputObject] = {}  # by the seed of what stands for each
+        self.passed: dict[int, Fake] = {}  # what modules with hooks have returned, by id
         self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
         self.known: set[Any] = set()  # the symbols whose value is there when the code runs
         self.from_inputs: frozenset[Any] = frozenset()  # those that are there from the start

@@ -10,10 +10,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import torch
 from torch import fx
+from torch.utils.hooks import RemovableHandle
 
 from pliant.base.bodies import BODY_CALLS, BOTH, FOLLOWED, LEAVES, BodyCall
 from pliant.base.checks import suppose
@@ -25,7 +26,8 @@ from pliant.fake.layout import contiguous_strides, nesting
 from pliant.fake.overload import Overload, describe
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
-from pliant.graph.aliases import NotFunctionalized
+from pliant.graph.aliases import NotFunctionalized, results_in
+from pliant.graph.backward_calls import call_with_history, hook_module, set_up_hooks
 from pliant.graph.bodies import register_hook, watch_backward
 from pliant.graph.functionalize import OPEN_QUESTIONS, CapturedRun, forgets_history
 from pliant.graph.functionalizer import Functionalizer
@@ -68,12 +70,17 @@ class JointEnv(FrozenEnv):
     the capture didn't, too late for guards. What the answers suppose is collected in `required`,
     and tested when the forward runs; if it doesn't hold, PyTorch runs the graph. Sizes in the data
     are supposed to be at least 2. `sizes`: the hints of this call, if they aren't those of the
-    capture."""
+    capture. `general`: a function that could be taken apart for one size is rather called whole."""
 
     def __init__(
-        self, shapes: Shapes, required: Sequence[Cond] = (), sizes: Mapping[Expr, int] | None = None
+        self,
+        shapes: Shapes,
+        required: Sequence[Cond] = (),
+        sizes: Mapping[Expr, int] | None = None,
+        general: bool = False,
     ) -> None:
         super().__init__(shapes)
+        self.general = general
         for symbol, size in (sizes or {}).items():
             self.hints[symbol] = size
         self.required: list[Cond] = list(required)
@@ -189,10 +196,12 @@ def trace_joint(
     shapes: Shapes,
     examples: Sequence[Any],
     sizes: Mapping[Expr, int] | None = None,
+    general: bool = False,
 ) -> tuple[Joint, JointEnv]:
     """The joint graph of a captured one, and what is known of its sizes. `sizes`: those at hand, if
-    they are not those of the capture. Raises `NotFunctionalized` where there is none."""
-    return trace_with_autograd(_JointRun, gm, shapes, examples, sizes)
+    they are not those of the capture; `general`: for as many as possible. Raises
+    `NotFunctionalized` where there is none."""
+    return trace_with_autograd(_JointRun, gm, shapes, examples, sizes, general)
 
 
 def trace_with_autograd(
@@ -201,6 +210,7 @@ def trace_with_autograd(
     shapes: Shapes,
     examples: Sequence[Any],
     sizes: Mapping[Expr, int] | None = None,
+    general: bool = False,
 ) -> tuple[Traced, JointEnv]:
     """Run a captured graph under autograd, by the class `run`. Returns what that traces, and what
     is known of sizes afterwards. Traces again until it learns no more about sizes."""
@@ -212,7 +222,7 @@ def trace_with_autograd(
     # An equality that is learnt on the way changes how sizes are written, in what is recorded from
     # then on only. So everything is recorded again, by an environment that knows it from the start.
     while True:
-        env = JointEnv(shapes, supposed, sizes)
+        env = JointEnv(shapes, supposed, sizes, general)
         equal = dict(env.replacements)
         # Each round knows more equalities than the last, and there are finitely many symbols.
         traced = _trace(run, gm, shapes, examples, env)
@@ -250,6 +260,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
     """Runs the graph with autograd above the recording."""
 
     differentiates = True
+    functionalizer: JointFunctionalizer
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -283,6 +294,8 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
             self.changed.append(tensor)
             self.handles.append(handle)
             return handle
+        if BODY_CALLS.get(node.target) in MODULE_CALLS:
+            return MODULE_CALLS[BODY_CALLS[node.target]](self, node)
         result = super()._call_body(node)
         if FOLLOWED in node.meta and torch.is_grad_enabled():
             graded, handles = watch_backward(self.functionalizer, result)
@@ -294,9 +307,11 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         return result
 
     def forget(self) -> None:
-        """Drop hooks: from a tensor they lead to all others, on a way that Python can't see."""
+        """Drop hooks: from a tensor they lead to all others, on a way that Python can't see. Nobody
+        is to see that they had numbers."""
         for handle in self.handles:
             handle.remove()
+        RemovableHandle.next_id -= len(self.handles)
 
     def _call_function(self, node: fx.Node) -> Any:
         if node.target is torch.autograd.grad:
@@ -337,6 +352,10 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
             result = record.differentiable(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if record is not None and record.keeps_history is not None and torch.is_grad_enabled():
+            graded = any(t.requires_grad for t in results_in((*args, *kwargs.values())))
+            if graded and record.keeps_history(self.functionalizer.env.general, *args, **kwargs):
+                return call_with_history(self.functionalizer, target, args, kwargs)
         return super()._overridden(target, args, kwargs)
 
     def _leaves(self) -> dict[int, Fake]:
@@ -392,6 +411,12 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         )
 
 
+MODULE_CALLS: Final = {
+    BodyCall.MODULE_HOOKS: hook_module,
+    BodyCall.SETS_UP_HOOKS: set_up_hooks,
+}
+
+
 class _JointRun(DifferentiatedRun[Joint]):
     def trace(self, required: Sequence[Cond]) -> Joint:
         # The forward is run under autograd, then autograd is asked for the gradients: both are
@@ -402,7 +427,8 @@ class _JointRun(DifferentiatedRun[Joint]):
         inputs = [self.env[node] for node in self.inputs]
         with self.functionalizer:
             outputs, views = separate_views(self.functionalizer, results, inputs)
-            self._check_views([results[view.output] for view in views.views])
+            made = [(results[v.output], v.of_input or outputs[v.source]) for v in views.views]
+            self._check_views([view for view, base in made if view is not base])
             differentiable = [
                 at for at, out in enumerate(outputs) if _is_new_differentiable(out, inputs)
             ]

@@ -157,11 +157,15 @@ def _separate(
     for members in groups.values():
         if kept([outputs[at] for at in members]):
             continue
-        root = world.root(outputs[members[0]])
         source = len(outputs) + len(bases)
-        for at in members:
-            out = outputs[at]
-            views.append(_view(world, out, root, (at, source, False), first[id(out)]))
+        places = [(at, source, False) for at in members]
+        root = world.root(outputs[members[0]])
+        if id(outputs[members[0]]) in world.passed and _is_one([outputs[at] for at in members]):
+            root = outputs[members[0]]
+            views += [_protected(root, place, first[id(root)]) for place in places]
+        else:
+            each = [(outputs[place[0]], place) for place in places]
+            views += [_view(world, out, root, place, first[id(out)]) for out, place in each]
         bases.append(root)
         # For eager runs of the graph, where the base is reached from one of its views
         # (`WithBases`).
@@ -222,6 +226,12 @@ def _refuses_writes(out: Fake) -> bool:
     """Whether autograd raises if the caller writes to it: one of several views that were made at
     once, say."""
     return out._is_view() and _get_creation_meta(out) != DEFAULT
+
+
+def _protected(out: Fake, places: tuple[int, int, bool], same_as: int) -> ViewOutput:
+    """What a module with hooks returns: autograd forbids to write to it, as to a view."""
+    alias = ViewStep(torch.ops.aten.alias.default, (), {}, 0, True)
+    return ViewOutput(*places, (alias,), _get_creation_meta(out), None, same_as)
 
 
 def _view(

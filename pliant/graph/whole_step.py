@@ -52,7 +52,8 @@ class WholeStep:
 def trace_whole_step(
     gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]
 ) -> tuple[WholeStep, JointEnv]:
-    return trace_with_autograd(_StepRun, gm, shapes, examples)
+    # There are no variants for other sizes.
+    return trace_with_autograd(_StepRun, gm, shapes, examples, general=True)
 
 
 class _StepRun(DifferentiatedRun[WholeStep]):
