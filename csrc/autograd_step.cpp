@@ -285,12 +285,12 @@ variable_list PliantBackward::run(const std::shared_ptr<Kept>& held, Plan& plan,
     if (!argument.defined()) continue;
     for (int64_t size : argument.sizes()) sizes = c10::hash_combine(sizes, size);
   }
-  const bool succeeded = backward.succeeded.count(sizes) != 0;
-  if (succeeded) tangents.clear();  // the code frees them, too
+  const bool repeatable = backward.succeeded.count(sizes) == 0 && kept.is_unchanged();
+  if (!repeatable) tangents.clear();  // the code frees them, too
   drop_saved(held);
   PyObject* returned = call_backward(backward, objects.data(), call);
   if (returned == nullptr) {
-    if (succeeded || must_propagate() || !kept.is_unchanged()) throw_error();
+    if (!repeatable || must_propagate()) throw_error();
     // PyTorch tells what is wrong; or it isn't, and the code is of no use.
     py::error_already_set error;
     variable_list gradients = run_again(kept, plan, tangents, error.value());

@@ -30,7 +30,7 @@ from pliant.backends.compile_graph import (
 )
 from pliant.backends.fallbacks import Failures, Refusal
 from pliant.backends.output_views import WithBases, WithViews
-from pliant.backends.small_sizes import SmallSizesInTraining
+from pliant.backends.small_sizes import SmallSizesInTraining, symbol_values
 from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.forks import COMPILATION
@@ -74,14 +74,19 @@ class TrainingCompiler:
 
     @without_collection()
     def compile(
-        self, examples: Sequence[Any], sizes: Mapping[Any, int] | None = None
+        self,
+        examples: Sequence[Any],
+        sizes: Mapping[Any, int] | None = None,
+        general: bool = False,
     ) -> Callable[..., Any]:
         """Compile the graph for autograd. `sizes`: the sizes of this call, if they aren't those of
-        the capture."""
+        the capture; `general`: for all sizes, or not at all."""
         with torch._C.DisableTorchFunction():
             # Modes and subclasses of the program were resolved during capture; here they would act
             # twice.
-            joint, env = trace_joint(self.gm, self.shapes, examples, sizes)
+            joint, env = trace_joint(self.gm, self.shapes, examples, sizes, general)
+        if general and any(condition.op == "eq0" for condition in env.required):
+            raise NotFunctionalized(f"gradients for more than {MOST_VARIANTS} sets of sizes")
         simplify(joint.function, self.target, env.expect)
         on_gpu = self.target.place.type != "cpu"
         if on_gpu:
@@ -114,7 +119,7 @@ class TrainingCompiler:
         otherwise = None
         # Formulas of gradients asked about sizes (`x.size(0) == 1`), and the answers need not hold
         # for later calls. A variant is for the sizes at hand, so there are no variants of variants.
-        if env.required and sizes is None:
+        if env.required and sizes is None and not general:
             supposed = tuple(env.required)
             otherwise = OtherSizes(self, graph.eager, supposed, _sizes_of(self.shapes))
         step = self._with_views(graph.step(forward.load(), accepts, otherwise), joint)
@@ -147,7 +152,12 @@ class TrainingCompiler:
             step.replaced,
             *(step.spent, step.anchor, _accepts(step.preconditions, self.shapes)),
         )
-        return _with_grad_mode(compiled, step.grad_mode)
+        views: Callable[..., Any] = compiled
+        if step.views.views:
+            symbols = partial(symbol_values, code.layout)
+            count = step.outputs - len(step.views.bases)
+            views = WithViews(compiled, count, step.views, symbols)
+        return _with_grad_mode(views, step.grad_mode)
 
     def _eager(self, graph: Callable[..., Any]) -> SmallSizesInTraining:
         failures = Failures(partial(report_failure, self.name, self.options))
@@ -197,15 +207,15 @@ class OtherSizes:
     """Called where the code of a joint graph refuses. If that is because of what gradient formulas
     suppose of sizes (`supposed`), the graph is compiled once more for the sizes of the call: one
     variant for each set of sizes that are 0 or 1, or that the formulas need to know (the length of
-    a recurrent network, which is unrolled), and one for all others. Beyond `MOST_VARIANTS`, PyTorch
-    runs the graph, and an event says so."""
+    a recurrent network, which is unrolled), and one for all others. Beyond `MOST_VARIANTS`, one
+    that is general (`rest`) runs the graph; or PyTorch does, and an event says so."""
 
     compiler: TrainingCompiler
     eager: Callable[..., Any]
     supposed: tuple[Cond, ...]
     sizes: Mapping[Any, tuple[int, int]]
     variants: dict[Any, Callable[..., Any]] = field(default_factory=dict)
-    is_told: bool = False  # that there are too many
+    rest: Callable[..., Any] | None = None
     fixed: frozenset[Any] = field(init=False)  # symbols that formulas suppose to be some number
 
     def __post_init__(self) -> None:
@@ -224,22 +234,21 @@ class OtherSizes:
         if key not in self.variants and len(self.variants) < MOST_VARIANTS:
             self.variants[key] = self.eager  # also for what is called meanwhile
             self.variants[key] = isolated(COMPILATION, [], self._variant, inputs, sizes)
-        elif key not in self.variants and not self.is_told:
-            self.is_told = True
-            reason = f"gradients for more than {MOST_VARIANTS} sets of sizes"
-            events.emit(events.NotGenerated(function=self.compiler.name, reason=reason))
-        return self.variants.get(key, self.eager)(*inputs)
+        elif key not in self.variants and self.rest is None:
+            self.rest = self.eager
+            self.rest = isolated(COMPILATION, [], self._variant, inputs, None)
+        return self.variants.get(key, self.rest or self.eager)(*inputs)
 
     def _is_due_to(self, sizes: Mapping[Any, int]) -> bool:
         """Whether these sizes break what was supposed of them."""
         decidable = [c for c in self.supposed if c.symbols <= sizes.keys()]
         return not all(evaluate(condition, sizes) for condition in decidable)
 
-    def _variant(self, inputs: Sequence[Any], sizes: Mapping[Any, int]) -> Any:
-        """The graph compiled for these sizes. It makes the views among its outputs itself, so
-        `WithViews` around the caller finds tensors there, and leaves them alone."""
+    def _variant(self, inputs: Sequence[Any], sizes: Mapping[Any, int] | None) -> Any:
+        """The graph compiled for these sizes, or for all. It makes the views among its outputs
+        itself, so `WithViews` around the caller finds tensors there, and leaves them alone."""
         compiler = self.compiler
-        generate = partial(compiler.compile, inputs, sizes)
+        generate = partial(compiler.compile, inputs, sizes, sizes is None)
         return or_not_generated(compiler.name, compiler.options, generate) or self.eager
 
 

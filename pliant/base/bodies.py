@@ -26,6 +26,8 @@ class BodyCall(Enum):
     TRANSFORM = "transform"  # it calls its body on tensors of its own, which do the rest
     FORWARD_MODE = "forward mode"  # the same, with dual tensors
     INLINED = "inlined"  # it calls its body once, with the arguments behind it
+    MODULE_HOOKS = "module hooks"  # it makes the object that calls the hooks of a module
+    SETS_UP_HOOKS = "sets up module hooks"  # around tensors, so that this object calls them
 
 
 BODY_CALLS: Final[dict[Callable[..., Any] | str, BodyCall]] = {}

@@ -98,6 +98,8 @@ class FunctionRecord:
     on_fakes: Rule | None = None  # called in its place on fakes, with the function first
     override: Rule | None = None  # called in its place when the graph is functionalized
     differentiable: Rule | None = None  # the same, where autograd goes back through it
+    # Whether PyTorch differentiates such a call as a whole; first, whether for all sizes.
+    keeps_history: Rule | None = None
     cast_by_parts: bool = False  # under autocast, as the operators that it is made of are
     assumes: dict[str, Any] | None = None  # what operators that read data give, to go on with
     checks_data: bool = False  # raises for some data, although its operators do not

@@ -61,6 +61,7 @@ class GraphEffects:
     # Branches on data, and whether they are speculated on; None: there is no speculation.
     speculated: dict[str, bool] | None = None
     finite: dict[str, tuple[int, Break]] = field(default_factory=dict)  # that numbers are finite
+    nonempty: dict[str, tuple[int, Break]] = field(default_factory=dict)  # that sizes are not 0
     # Operations that may raise because of data, where the program handles that.
     handled: list[tuple[int, Break]] = field(default_factory=list)
     mode_changes: list[fx.Node] = field(default_factory=list)  # of PyTorch's modes
@@ -151,7 +152,8 @@ class GraphEffects:
         early = [*self.handled, *self.assertion_branches] if self.other else []
         # A break costs less than to save what a graph writes, as a cache, in each call.
         saves = self._wrote and not self.backward
-        return [*early, *self.late_assertions, *(self.finite.values() if saves else ())]
+        costly = [*self.finite.values(), *self.nonempty.values()] if saves else []
+        return [*early, *self.late_assertions, *costly]
 
     @property
     def speculations(self) -> tuple[tuple[str, bool], ...]:

@@ -1,19 +1,22 @@
 """Speculation on branches on data whose outcome is likely.
 
 The one idea: a loop of few rounds is seldom left early, a flag that a module keeps in a buffer is
-what it was, and numbers are finite. So that way is followed, and the graph tests at run time that
-it was the right one. The first time it was not, the function is compiled anew, and then the branch
-breaks the graph.
+what it was, numbers are finite, and what is selected by data is more than one element. So that way
+is followed, and the graph tests at run time that it was the right one. The first time it was not,
+the function is compiled anew, and then the branch breaks the graph.
 
     for layer in layers:
         x = layer(x)
         if done.all(): break           # speculates on staying in the loop
     if self.initialized: ...           # a buffer: as it is now
     if loss.isnan(): return            # speculates on False
+    if not math.isfinite(loss.item()): # the same
+    if chosen.numel() == 0: continue   # speculates on False
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,11 +25,11 @@ import torch
 from torch import fx
 
 from pliant.bytecode.decode import Instruction
-from pliant.bytecode.tables import Role, opcodes_with
-from pliant.capture.assertion_branches import add_test, is_test
+from pliant.bytecode.tables import BACKWARD_JUMPS, Role, opcodes_with
+from pliant.capture.assertion_branches import add_test, is_test, note_assertion
 from pliant.capture.frame import Frame
 from pliant.capture.trace import Trace
-from pliant.capture.value import Value
+from pliant.capture.value import Break, Value
 from pliant.capture.values.iterators import (
     ConstantIterator,
     Enumerate,
@@ -36,8 +39,11 @@ from pliant.capture.values.iterators import (
 )
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.source import DictItem
+from pliant.sym.cond import Cond
+from pliant.sym.expr import BaseExpr
 
 DISCARDS = opcodes_with(Role.DISCARDS)
+ITERATES = opcodes_with(Role.ITERATES)
 ROUNDS = 8  # at most, that a loop has left
 
 REMAINING: dict[type[Iterator], Callable[[Any], int]] = {
@@ -131,3 +137,89 @@ def truth_if_finite(node: Any) -> bool | None:
         return IF_FINITE.get(name)
     operands = [truth_if_finite(operand) for operand in node.all_input_nodes]
     return None if None in operands else COMBINED[name](*operands)
+
+
+# ---- numbers that are read from data
+
+
+def speculated_truth(
+    trace: Trace, frame: Frame, ins: Instruction, cond: Cond
+) -> tuple[bool, str] | None:
+    """The likely answer to a question about numbers that depend on data, by which the jump `ins` is
+    made, and the text by which a failure is known. None if there is none, or if an earlier
+    speculation on it has failed."""
+    env, effects = trace.sizes.env, trace.graph_effects
+    if effects.speculated is None or effects.final or trace.graph.in_body:
+        return None
+    if _may_end_loop(frame, ins):
+        return None
+    if env.known(cond) is not None or env.hint(cond) is not None:
+        return None
+    finite = if_finite(cond)
+    likely = env.if_large(cond) if finite is None else finite
+    if likely is None:
+        return None
+    # Several questions on one line, as in the rounds of a loop, have answers of their own.
+    position = trace.stack()[-1]
+    place = f"{position.file}:{position.line}"
+    number = sum(place in about for about in effects.speculated)
+    if number > MOST_ROUNDS:
+        return None
+    about = f"question {number} about a number at {place}"
+    good = effects.speculated[about] = env.answers.get(about, True)
+    if not good:
+        return None
+    note_assertion(trace, frame, Break("data-dependent-number", f"the program asks whether {cond}"))
+    kind = effects.nonempty if finite is None else effects.finite
+    kind[about] = effects.assertion_branches[-1]
+    return likely, about
+
+
+MOST_ROUNDS: Final = 256  # of a loop, in each of which there is a question
+
+
+def _may_end_loop(frame: Frame, ins: Instruction) -> bool:
+    """Whether the answer may decide how often a loop is run, more than a few times: the likely one
+    would never end it."""
+    around = [
+        (jump.value, at)
+        for at, jump in enumerate(frame.instructions)
+        if jump.op in BACKWARD_JUMPS and jump.value <= frame.index <= at
+    ]
+    if not around:
+        return False
+    start, end = max(around)
+    if frame.instructions[start].op not in ITERATES:
+        return True
+    ways = (frame.index + 1, ins.value)
+    leaves = [not start <= to <= end or frame.instructions[to].op in DISCARDS for to in ways]
+    return any(leaves) and (len(frame.stack) < 2 or remaining(frame.stack[-2]) > ROUNDS)
+
+
+def if_finite(cond: Cond) -> bool | None:
+    """The outcome of a test of whether floats are finite, if they are; None for any other
+    condition."""
+    if cond.op in ("and", "or", "not"):
+        parts = [if_finite(part) for part in cond.args]
+        if None in parts:
+            return None
+        return not parts[0] if cond.op == "not" else OF_PARTS[cond.op](parts)
+    if cond.op not in COMPARISONS:
+        return None
+    one, other = cond.args
+    if one is other:  # `x != x`
+        return COMPARISONS[cond.op](0.0, 0.0)
+    if not any(map(_is_infinite, (one, other))):
+        return None
+    return COMPARISONS[cond.op](*[n.value if _is_infinite(n) else 0.0 for n in (one, other)])
+
+
+OF_PARTS: Final[dict[str, Callable[[Any], bool]]] = {"and": all, "or": any}
+COMPARISONS: Final[dict[str, Callable[..., bool]]] = {
+    "flt": operator.lt, "fle": operator.le, "feq": operator.eq, "fne": operator.ne,
+}  # fmt: skip
+
+
+def _is_infinite(number: BaseExpr) -> bool:
+    value = getattr(number, "value", None)
+    return isinstance(value, float) and math.isinf(value)

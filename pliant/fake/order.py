@@ -33,9 +33,13 @@ def need(condition: Any, message: str = "") -> None:
     """Demand a condition without which the operation fails: a guard, or for unbacked sizes a test
     when the code runs. (`torch._check` does the same, but imports a large part of PyTorch's
     compiler.)"""
-    holds = condition if isinstance(condition, bool) else condition.node.expect_true("", 0)
-    if not holds:
+    if not fits(condition):
         raise RuntimeError(message or "the sizes do not fit")
+
+
+def fits(condition: Any) -> bool:
+    """Whether a condition holds without which the operation fails, found out in the same way."""
+    return bool(condition if isinstance(condition, bool) else condition.node.expect_true("", 0))
 
 
 def is_one(size: Any) -> bool:

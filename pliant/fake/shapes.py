@@ -19,7 +19,7 @@ from pliant.fake.layout import (
     pointwise_strides,
     promoted,
 )
-from pliant.fake.order import need, sure
+from pliant.fake.order import fits, need, sure
 from pliant.fake.overload import Overload
 from pliant.fake.promotion import as_computed
 from pliant.fake.results import Recipe, Same
@@ -187,7 +187,8 @@ def reduction(result_dtype: TypeRule, *, empty: bool = True) -> ShapeRule:
 
 
 def over_nothing(t: Fake, dim: Any) -> bool:
-    return any(t.size(d) == 0 for d in _dims(t, dim) or () if t.dim())
+    """Whether a reduction is over nothing. (Of a size in the data, a test when the code runs.)"""
+    return any(not fits(t.size(d) != 0) for d in _dims(t, dim) or () if t.dim())
 
 
 def contiguous(result_dtype: TypeRule, at: int = 0, everywhere: bool = False) -> ShapeRule:

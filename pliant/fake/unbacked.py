@@ -52,9 +52,11 @@ def scalar(env: ShapeEnv, dtype: torch.dtype, name: str) -> Any:
     return to_torch(env.add_unbacked(name, declared=declared, why="read from data"), env)
 
 
-def places_in(env: ShapeEnv, mask: Tensor) -> torch.SymInt:
+def places_in(
+    env: ShapeEnv, mask: Tensor, name: str = "the number of places in a mask"
+) -> torch.SymInt:
     """A new symbol for the number of places where a mask is true."""
-    return new_size(env, "the number of places in a mask", mask.numel())
+    return new_size(env, name, mask.numel())
 
 
 def layout_of(t: Tensor) -> tuple[Any, ...]:
@@ -70,17 +72,32 @@ class Numbers:
     def __init__(self) -> None:
         # By storage and place in it: a tensor that keeps the memory alive, its version, the number.
         self._read: dict[int, dict[Any, tuple[Tensor, int, Any]]] = {}
+        # First elements that are known, by storage; with the tensor, which keeps it alive.
+        self._firsts: dict[int, tuple[Tensor, Any]] = {}
+
+    def note_first(self, t: Tensor, number: Any) -> None:
+        """The first element of a tensor in new memory is this number."""
+        self._firsts[t.untyped_storage()._cdata] = t, number
+
+    def first(self, t: Tensor) -> Any:
+        """The first element, if it is known; otherwise None."""
+        known = self._firsts.get(t.untyped_storage()._cdata) if self._firsts else None
+        if known is None or t.storage_offset() != 0 or t.dtype is not known[0].dtype:
+            return None
+        return known[1]
 
     def read(self, env: ShapeEnv, t: Tensor, name: str) -> Any:
         """A new symbol, or the one from before; None for a kind of number that has no symbols."""
+        if (first := self.first(t)) is not None:
+            return first
         offset = t.storage_offset()
         place = (offset, t.dtype) if type(offset) is int else None
         return self._number(t, place, lambda: scalar(env, t.dtype, name))
 
-    def count(self, env: ShapeEnv, mask: Tensor) -> Any:
+    def count(self, env: ShapeEnv, mask: Tensor, *name: str) -> Any:
         """The symbol for the number of places where a mask is true: the one from before, or a new
         one."""
-        return self._number(mask, layout_of(mask), lambda: places_in(env, mask))
+        return self._number(mask, layout_of(mask), lambda: places_in(env, mask, *name))
 
     def _number(self, t: Tensor, place: Any, new: Callable[[], Any]) -> Any:
         if place is None or t.is_inference():  # its place or its version is not known
@@ -96,8 +113,9 @@ class Numbers:
     def forget(self, written: Tensor) -> None:
         """Forget what was read from the memory of `written`. (The version isn't enough: `x.data`
         has another version counter.)"""
-        if self._read:
-            self._read.pop(written.untyped_storage()._cdata, None)
+        if self._read or self._firsts:
+            for numbers in (self._read, self._firsts):
+                numbers.pop(written.untyped_storage()._cdata, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ class World(TorchDispatchMode):
         self._default_dtype = torch.get_default_dtype()
         self._notes = Notes("", _UNKNOWN)
         self.scalars: dict[int, Any] = {}  # what is known of the data: numbers, by fake
-        self._numbers = unbacked.Numbers()
+        self.in_data = unbacked.Numbers()
         self.reshaped: set[int] = set()  # fakes that were other ones before, by id
 
     @classmethod
@@ -366,9 +366,9 @@ class World(TorchDispatchMode):
             raise DataDependent(op.name)
         return recipe
 
-    def count_of(self, mask: Fake) -> Any:
+    def count_of(self, mask: Fake, *name: str) -> Any:
         """The symbol for the number of places where a mask is true."""
-        return self._numbers.count(self.env, mask)
+        return self.in_data.count(self.env, mask, *name)
 
     def _ask_meta_kernel(
         self,
@@ -506,7 +506,7 @@ class World(TorchDispatchMode):
         """Note that these arguments are written to. What was known of their data is forgotten."""
         for fake in _fakes_in([argument.of(args, kwargs) for argument in which]):
             self._notes.written.append(fake)
-            self._numbers.forget(fake)
+            self.in_data.forget(fake)
 
 
 def _view(world: World, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -602,7 +602,7 @@ def _mask_places(world: World, indices: list[Any]) -> list[Any]:
 def _read_number(world: World, t: Fake) -> Any:
     if not world.reads_arguments:
         world._notes.require_number(t)
-    return world._numbers.read(world.env, t, f"{world.running()}()")
+    return world.in_data.read(world.env, t, f"{world.running()}()")
 
 
 def _direct(world: World, value: Fake, args: tuple[Any, ...]) -> Fake:

@@ -138,6 +138,7 @@ class AliasWorld(World):
         self._quiet = 0
         self.stack: tuple[Position, ...] = ()  # of the node of the captured graph that is run
         self.generators: dict[int, InputObject] = {}  # by the seed of what stands for each
+        self.passed: dict[int, Fake] = {}  # what modules with hooks have returned, by id
         self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
         self.known: set[Any] = set()  # the symbols whose value is there when the code runs
         self.from_inputs: frozenset[Any] = frozenset()  # those that are there from the start
@@ -216,18 +217,18 @@ class AliasWorld(World):
             chain.append(alias)
         return chain[::-1]
 
-    def count_of(self, mask: Fake) -> Any:
+    def count_of(self, mask: Fake, *name: str) -> Any:
         """How many elements of `mask` are true, as an unbacked symbol: the same one for the same
         elements of the same memory, until that is written to."""
         if id(mask) not in self._aliases:  # made inside of a call that is recorded as a whole
-            return places_in(self.env, mask)
+            return places_in(self.env, mask, *name)
         base = self.alias(mask).base
         # The same elements of the same memory between two writes have one count: `x[mask]` and
         # `y[mask]` get equal sizes, so that they can be added.
         place = (base, base.version, *layout_of(mask))
         # Where the capture made a symbol, it found that the mask had been written to.
         if place not in self._items or self.env.expected:
-            self._items[place] = places_in(self.env, mask)
+            self._items[place] = places_in(self.env, mask, *name)
         return self._items[place]
 
     def root(self, fake: Fake) -> Fake:

@@ -20,6 +20,7 @@ from pliant.fake.overload import describe
 from pliant.fake.raising import RefusesDtypes
 from pliant.fake.tensor import Fake
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, results_in
+from pliant.graph.backward_calls import call_hook
 from pliant.graph.body_code import call_with_bodies
 from pliant.graph.checkpoint_policies import Policy, policy_of
 from pliant.graph.ir import Node, UserGradient
@@ -242,10 +243,10 @@ def register_hook(run: Any, node: fx.Node) -> tuple[Any, Fake]:
     may change."""
     tensor, body, lifted = run._args(node.args)
     world = run.functionalizer
-    if not isinstance(body, fx.GraphModule):
-        raise NotFunctionalized("a hook that may do anything")
     if any(tensor is run.env[place] for place in run.inputs):
         raise NotFunctionalized("a hook on an input")
+    if not isinstance(body, fx.GraphModule):  # one that may do anything
+        return tensor.register_hook(call_hook(world, body)), tensor
 
     def hook(gradient: Any) -> Any:
         with user_gradient(world, [gradient]):

@@ -365,6 +365,9 @@ class Functionalizer(AliasWorld):
         if op.name not in ("aten.item.default", "aten._local_scalar_dense.default"):
             raise NotFunctionalized(op.name)
         base = self.alias(args[0]).base
+        first = self.in_data.first(args[0])
+        if first is not None and base.version == 0:
+            return first
         # The same element, not written to in between, is the same number.
         place = (base, base.version, self.number(args[0].storage_offset()), args[0].dtype)
         if place in self._items and not self.env.expected:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import torch
 from torch import fx
+from torch.utils.hooks import RemovableHandle
 
 from pliant.base.bodies import BODY_CALLS, BOTH, FOLLOWED, LEAVES, BodyCall
 from pliant.base.checks import suppose
@@ -25,18 +26,19 @@ from pliant.fake.layout import contiguous_strides, nesting
 from pliant.fake.overload import Overload, describe
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
-from pliant.graph.aliases import NotFunctionalized
+from pliant.graph.aliases import NotFunctionalized, results_in
+from pliant.graph.backward_calls import call_with_history, hook_module, set_up_hooks
 from pliant.graph.bodies import register_hook, watch_backward
 from pliant.graph.functionalize import OPEN_QUESTIONS, CapturedRun, forgets_history
 from pliant.graph.functionalizer import Functionalizer
 from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor, call_by_position
 from pliant.graph.output_views import OutputViews, separate_views
-from pliant.sym.cond import Cond, eq
+from pliant.sym.cond import Cond, eq, not_
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
-from pliant.sym.frozen import FrozenEnv, Shapes
+from pliant.sym.frozen import FrozenEnv, Shapes, Undecided
 from pliant.sym.node import to_torch
-from pliant.sym.records import SizeGuard
+from pliant.sym.records import Question, SizeGuard
 
 Traced = TypeVar("Traced")
 
@@ -66,16 +68,23 @@ class Joint:
 class JointEnv(FrozenEnv):
     """What is known of sizes while a joint graph is traced. Gradient formulas ask questions that
     the capture didn't, too late for guards. What the answers suppose is collected in `required`,
-    and tested when the forward runs; if it doesn't hold, PyTorch runs the graph. `sizes`: the hints
-    of this call, if they aren't those of the capture."""
+    and tested when the forward runs; if it doesn't hold, PyTorch runs the graph. Sizes in the data
+    are supposed to be at least 2. `sizes`: the hints of this call, if they aren't those of the
+    capture. `general`: a function that could be taken apart for one size is rather called whole."""
 
     def __init__(
-        self, shapes: Shapes, required: Sequence[Cond] = (), sizes: Mapping[Expr, int] | None = None
+        self,
+        shapes: Shapes,
+        required: Sequence[Cond] = (),
+        sizes: Mapping[Expr, int] | None = None,
+        general: bool = False,
     ) -> None:
         super().__init__(shapes)
+        self.general = general
         for symbol, size in (sizes or {}).items():
             self.hints[symbol] = size
         self.required: list[Cond] = list(required)
+        self._of_capture = frozenset(self.symbols)
         for cond in required:
             self.checked(cond)
 
@@ -87,9 +96,36 @@ class JointEnv(FrozenEnv):
         inputs = {binding.expr for binding in self.bindings}
         if not cond.symbols <= inputs:  # it can't be tested before the forward has run
             return super()._guard(cond, asker, position)
+        self._require(cond)
+        return SizeGuard(cond, asker, position)
+
+    def _require(self, cond: Cond) -> None:
         self.required.append(cond)
         self.checked(cond)
-        return SizeGuard(cond, asker, position)
+
+    def evaluate(self, cond: Cond, asker: str, position: Position | None = None) -> bool:
+        question = self.ask(cond, asker, position)
+        if question.answer is None:
+            likely = self.if_large(question.condition)
+            if likely is not None and self._suppose(question.condition, likely):
+                return likely
+        return super().evaluate(cond, asker, position)
+
+    def _assume(self, question: Question, answer: bool) -> bool:
+        try:
+            return super()._assume(question, answer)
+        except Undecided:
+            if not self._suppose(question.condition, answer):
+                raise
+            return answer
+
+    def _suppose(self, cond: Cond, answer: bool) -> bool:
+        """Require an answer that nothing else decides. False if the forward can't test it: it is
+        about a number that the capture did not see, or a float."""
+        if not all(isinstance(s, Expr) and s in self._of_capture for s in cond.symbols):
+            return False
+        self._require(cond if answer else not_(cond))
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,10 +196,12 @@ def trace_joint(
     shapes: Shapes,
     examples: Sequence[Any],
     sizes: Mapping[Expr, int] | None = None,
+    general: bool = False,
 ) -> tuple[Joint, JointEnv]:
     """The joint graph of a captured one, and what is known of its sizes. `sizes`: those at hand, if
-    they are not those of the capture. Raises `NotFunctionalized` where there is none."""
-    return trace_with_autograd(_JointRun, gm, shapes, examples, sizes)
+    they are not those of the capture; `general`: for as many as possible. Raises
+    `NotFunctionalized` where there is none."""
+    return trace_with_autograd(_JointRun, gm, shapes, examples, sizes, general)
 
 
 def trace_with_autograd(
@@ -172,6 +210,7 @@ def trace_with_autograd(
     shapes: Shapes,
     examples: Sequence[Any],
     sizes: Mapping[Expr, int] | None = None,
+    general: bool = False,
 ) -> tuple[Traced, JointEnv]:
     """Run a captured graph under autograd, by the class `run`. Returns what that traces, and what
     is known of sizes afterwards. Traces again until it learns no more about sizes."""
@@ -183,7 +222,7 @@ def trace_with_autograd(
     # An equality that is learnt on the way changes how sizes are written, in what is recorded from
     # then on only. So everything is recorded again, by an environment that knows it from the start.
     while True:
-        env = JointEnv(shapes, supposed, sizes)
+        env = JointEnv(shapes, supposed, sizes, general)
         equal = dict(env.replacements)
         # Each round knows more equalities than the last, and there are finitely many symbols.
         traced = _trace(run, gm, shapes, examples, env)
@@ -221,6 +260,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
     """Runs the graph with autograd above the recording."""
 
     differentiates = True
+    functionalizer: JointFunctionalizer
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -254,6 +294,8 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
             self.changed.append(tensor)
             self.handles.append(handle)
             return handle
+        if BODY_CALLS.get(node.target) in MODULE_CALLS:
+            return MODULE_CALLS[BODY_CALLS[node.target]](self, node)
         result = super()._call_body(node)
         if FOLLOWED in node.meta and torch.is_grad_enabled():
             graded, handles = watch_backward(self.functionalizer, result)
@@ -265,9 +307,11 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         return result
 
     def forget(self) -> None:
-        """Drop hooks: from a tensor they lead to all others, on a way that Python can't see."""
+        """Drop hooks: from a tensor they lead to all others, on a way that Python can't see. Nobody
+        is to see that they had numbers."""
         for handle in self.handles:
             handle.remove()
+        RemovableHandle.next_id -= len(self.handles)
 
     def _call_function(self, node: fx.Node) -> Any:
         if node.target is torch.autograd.grad:
@@ -308,6 +352,10 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
             result = record.differentiable(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if record is not None and record.keeps_history is not None and torch.is_grad_enabled():
+            graded = any(t.requires_grad for t in results_in((*args, *kwargs.values())))
+            if graded and record.keeps_history(self.functionalizer.env.general, *args, **kwargs):
+                return call_with_history(self.functionalizer, target, args, kwargs)
         return super()._overridden(target, args, kwargs)
 
     def _leaves(self) -> dict[int, Fake]:
@@ -320,17 +368,29 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         return leaves
 
     def _check_required(self, required: Sequence[Cond]) -> tuple[Cond, ...]:
-        """Put tests of the conditions in front of the graph. Returns those that it can't test, as
-        they are about symbols that were replaced by equal ones: the caller tests them."""
+        """Put tests of the conditions into the graph where the sizes are known: in front, or behind
+        the node that finds a size in the data. Returns those that it can't test, as they are about
+        symbols that were replaced by equal ones: the caller tests them."""
         function = self.functionalizer.function
         replaced = self.functionalizer.env.replacements.keys()
-        # In front: what follows is right only where they hold, and nothing is written before.
-        function.nodes[:0] = [
-            Node("pliant.suppose", suppose, (condition, str(condition)), {}, effect=True)
-            for condition in required
-            if condition.symbols.isdisjoint(replaced)
-        ]
-        return tuple([c for c in required if not c.symbols.isdisjoint(replaced)])
+        places: dict[Any, int] = {}
+        for at, node in enumerate(function.nodes):
+            places.update({unbacked.symbol: at for unbacked in node.defines})
+        tests: list[tuple[int, Node]] = []
+        left: list[Cond] = []
+        for condition in required:
+            at = max([places.get(symbol, -1) for symbol in condition.symbols]) + 1
+            if not condition.symbols.isdisjoint(replaced):
+                if at:
+                    raise NotFunctionalized(f"{condition}, which can't be tested")
+                left.append(condition)
+                continue
+            test = Node("pliant.suppose", suppose, (condition, str(condition)), {}, effect=True)
+            tests.append((at, test))
+        # What follows is right only where they hold, and nothing is written before those in front.
+        for at, test in sorted(tests, key=itemgetter(0), reverse=True):
+            function.nodes.insert(at, test)
+        return tuple(left)
 
     def _gradient(self, fake: Fake) -> OutputView:
         """How a gradient is returned: as a view of a value, or of an input (in a joint graph that
@@ -351,6 +411,12 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         )
 
 
+MODULE_CALLS: Final = {
+    BodyCall.MODULE_HOOKS: hook_module,
+    BodyCall.SETS_UP_HOOKS: set_up_hooks,
+}
+
+
 class _JointRun(DifferentiatedRun[Joint]):
     def trace(self, required: Sequence[Cond]) -> Joint:
         # The forward is run under autograd, then autograd is asked for the gradients: both are
@@ -361,7 +427,8 @@ class _JointRun(DifferentiatedRun[Joint]):
         inputs = [self.env[node] for node in self.inputs]
         with self.functionalizer:
             outputs, views = separate_views(self.functionalizer, results, inputs)
-            self._check_views([results[view.output] for view in views.views])
+            made = [(results[v.output], v.of_input or outputs[v.source]) for v in views.views]
+            self._check_views([view for view, base in made if view is not base])
             differentiable = [
                 at for at, out in enumerate(outputs) if _is_new_differentiable(out, inputs)
             ]

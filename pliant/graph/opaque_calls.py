@@ -37,9 +37,13 @@ class OpaqueFunction:
     structures: tuple[Any, ...]
 
     def __call__(self, *args: Any) -> Any:
-        args = tuple(map(_restructured, args, self.structures))
         with torch.no_grad():
-            return call_by_position(self.function, self.names, args)
+            return self.call(args)
+
+    def call(self, args: Sequence[Any]) -> Any:
+        """Call it in the present grad mode."""
+        restructured = tuple(map(_restructured, args, self.structures))
+        return call_by_position(self.function, self.names, restructured)
 
 
 def opaque_function(
@@ -87,6 +91,15 @@ def _restructured(value: Any, structure: Any) -> Any:
     return make_sequence(map(_restructured, value, inner))
 
 
+class PythonCall:
+    """A call of Python code that is more than a function: it keeps something for the backward, or
+    is there for its effects."""
+
+    __slots__ = ()
+
+    draws = False  # random numbers
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OnLeaves:
     """A function that is called with the leaves of its arguments, so that a node finds the tensors
@@ -108,6 +121,8 @@ def draws(node: Node) -> bool:
     """Whether the call draws random numbers."""
     if isinstance(node.func, OpaqueFunction | CopyingFunction):
         return node.effect
+    if isinstance(node.func, PythonCall):
+        return node.func.draws
     func = getattr(node.func, "func", node.func)  # an operator, with all of its results or some
     rule = describe(func).draws if isinstance(func, torch._ops.OpOverload) else None
     return rule is not None and rule(node.args, node.kwargs)
@@ -131,7 +146,7 @@ def record_opaque_call(
     if _has_dict([*args, *kwargs.values()]):  # which a node does not look into
         leaves, spec = pytree.tree_flatten((args, kwargs))
         function, args, kwargs = OnLeaves(function, spec), tuple(leaves), {}
-    fakes = [leaf for leaf in _leaves((args, kwargs)) if type(leaf) is Fake]
+    fakes = [leaf for leaf in leaves_in((args, kwargs)) if type(leaf) is Fake]
     # Taken before the call, to notice an argument that it resizes.
     layouts = [(t, t.size(), t.stride()) for t in fakes]
     # As when it was captured: above autograd, where PyTorch may take it apart in other ways.
@@ -141,7 +156,7 @@ def record_opaque_call(
     # It resized an argument.
     if any((t.size(), t.stride()) != (sizes, strides) for t, sizes, strides in layouts):
         return NotImplemented
-    new = [t for t in _leaves(result) if not any(t is old for old in (*written, None))]
+    new = [t for t in leaves_in(result) if not any(t is old for old in (*written, None))]
     # A number that it returns would come from data, and have no symbol.
     if not (new or written) or not all(type(leaf) is Fake for leaf in new):
         return NotImplemented
@@ -269,9 +284,11 @@ class CopyingFunction:
                 args = with_item(args, place, copy)
         # What it returns of its arguments was recorded as views of them; only new memory is a
         # result.
-        tensors = [t for t in _leaves((args, self.function(*args))) if isinstance(t, torch.Tensor)]
+        tensors = [
+            t for t in leaves_in((args, self.function(*args))) if isinstance(t, torch.Tensor)
+        ]
         of_arguments = {
-            t.untyped_storage()._cdata for t in _leaves(args) if isinstance(t, torch.Tensor)
+            t.untyped_storage()._cdata for t in leaves_in(args) if isinstance(t, torch.Tensor)
         }
         return (*[t for t in tensors if t.untyped_storage()._cdata not in of_arguments], *copies)
 
@@ -296,11 +313,12 @@ def _has_dict(value: Any) -> bool:
     )
 
 
-def _leaves(value: Any) -> Any:
+def leaves_in(value: Any) -> Any:
+    """What is in (nested) lists, tuples and dictionaries, in order."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
         for item in value:
-            yield from _leaves(item)
+            yield from leaves_in(item)
     else:
         yield value

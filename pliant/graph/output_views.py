@@ -88,14 +88,16 @@ def separate_unusual_views(
     inputs: Sequence[Any],
     grad: bool | None,
     requires_grad: Callable[[Fake], bool],
+    stays: Callable[[Sequence[Fake]], bool] = lambda members: False,
 ) -> tuple[list[Any], OutputViews]:
     """The same for a graph without gradients, where the launcher makes plain views itself: only
     those that autograd treats otherwise are taken out. `grad`: the grad mode, None if the graph
     leaves another one behind. `requires_grad`: whether the input that a tensor is a view of does.
+    `stays(members)`: whether outputs in some memory are left in any case.
     """
 
     def kept(members: Sequence[Fake]) -> bool:
-        if _is_new(world, members[0]) and _is_one(members):
+        if stays(members) or (_is_new(world, members[0]) and _is_one(members)):
             return True
         if requires_grad(members[0]):
             _check_history(world, members[0])
@@ -112,6 +114,23 @@ def separate_unusual_views(
         return not can_replay
 
     return _separate(world, outputs, inputs, kept)
+
+
+def separate_step_views(
+    world: AliasWorld,
+    outputs: list[Any],
+    inputs: Sequence[Any],
+    requires_grad: Callable[[Fake], bool],
+) -> tuple[list[Any], OutputViews]:
+    """The same for a whole step, which the launcher runs under `no_grad`. Outputs with a history,
+    which is used up, stay: they get it behind the step."""
+    new = [out for out in outputs if type(out) is Fake and _is_new(world, out)]
+    graded = {id(world.alias(out).base) for out in new if out.requires_grad}
+
+    def kept(members: Sequence[Fake]) -> bool:
+        return id(world.alias(members[0]).base) in graded
+
+    return separate_unusual_views(world, outputs, inputs, False, requires_grad, kept)
 
 
 def _separate(
@@ -138,11 +157,15 @@ def _separate(
     for members in groups.values():
         if kept([outputs[at] for at in members]):
             continue
-        root = world.root(outputs[members[0]])
         source = len(outputs) + len(bases)
-        for at in members:
-            out = outputs[at]
-            views.append(_view(world, out, root, (at, source, False), first[id(out)]))
+        places = [(at, source, False) for at in members]
+        root = world.root(outputs[members[0]])
+        if id(outputs[members[0]]) in world.passed and _is_one([outputs[at] for at in members]):
+            root = outputs[members[0]]
+            views += [_protected(root, place, first[id(root)]) for place in places]
+        else:
+            each = [(outputs[place[0]], place) for place in places]
+            views += [_view(world, out, root, place, first[id(out)]) for out, place in each]
         bases.append(root)
         # For eager runs of the graph, where the base is reached from one of its views
         # (`WithBases`).
@@ -203,6 +226,12 @@ def _refuses_writes(out: Fake) -> bool:
     """Whether autograd raises if the caller writes to it: one of several views that were made at
     once, say."""
     return out._is_view() and _get_creation_meta(out) != DEFAULT
+
+
+def _protected(out: Fake, places: tuple[int, int, bool], same_as: int) -> ViewOutput:
+    """What a module with hooks returns: autograd forbids to write to it, as to a view."""
+    alias = ViewStep(torch.ops.aten.alias.default, (), {}, 0, True)
+    return ViewOutput(*places, (alias,), _get_creation_meta(out), None, same_as)
 
 
 def _view(

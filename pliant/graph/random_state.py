@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 STAND_IN: Final = 7_046_029_254_386_353_131  # a seed that no program uses
 
 
-def input_object(run: CapturedRun, index: int, example: Any) -> torch.Generator:
-    """What stands for an input that is a random generator. Any other object is refused."""
+def input_object(run: CapturedRun, index: int, example: Any) -> Any:
+    """What stands for an input that is a random generator, or a hook; others are refused."""
+    if run.differentiates and callable(example):
+        hook = InputObject(index)
+        run.functionalizer.function.inputs.append(hook)
+        return hook
     # A backward would have to draw again what the forward drew.
     usual = isinstance(example, torch.Generator) and example.device.type == "cpu"
     if run.differentiates or not usual:

@@ -20,6 +20,7 @@ from pliant.fake.tensor import Fake
 from pliant.graph.aliases import NotFunctionalized
 from pliant.graph.ir import FunctionalBuilder
 from pliant.graph.joint import DifferentiatedRun, JointEnv, trace_with_autograd
+from pliant.graph.output_views import OutputViews, separate_step_views
 from pliant.graph.raising import may_raise
 from pliant.graph.tensor_attributes import return_replaced
 from pliant.sym.cond import Cond
@@ -28,15 +29,16 @@ from pliant.sym.frozen import Shapes
 
 @dataclass(frozen=True, slots=True)
 class WholeStep:
-    """`function` returns the outputs of the graph, then gradients. `gradients`: for each input that
-    has another one afterwards, the number of the result, or None for no gradient; one that was
-    there and is added to is an input, and returned as it is. `replaced`: inputs whose `data` is the
-    result with a number afterwards. `fresh`: inputs that must not have one
-    before. `dropped`: inputs whose gradient is dropped before anything can fail. `spent`: outputs
-    whose history was used up."""
+    """`function` returns the outputs of the graph, the bases of `views` among them, then gradients.
+    `gradients`: for each input that has another one afterwards, the number of the result, or None
+    for no gradient; one that was there and is added to is an input, and returned as it is.
+    `replaced`: inputs whose `data` is the result with a number afterwards. `fresh`: inputs that
+    must not have a gradient before. `dropped`: inputs whose gradient is dropped before anything can
+    fail. `spent`: outputs whose history was used up."""
 
     function: FunctionalBuilder
     outputs: int
+    views: OutputViews  # made behind the step; their bases are the last outputs
     gradients: tuple[tuple[int, int | None], ...]
     fresh: tuple[int, ...]
     dropped: tuple[int, ...]
@@ -50,7 +52,8 @@ class WholeStep:
 def trace_whole_step(
     gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]
 ) -> tuple[WholeStep, JointEnv]:
-    return trace_with_autograd(_StepRun, gm, shapes, examples)
+    # There are no variants for other sizes.
+    return trace_with_autograd(_StepRun, gm, shapes, examples, general=True)
 
 
 class _StepRun(DifferentiatedRun[WholeStep]):
@@ -64,7 +67,11 @@ class _StepRun(DifferentiatedRun[WholeStep]):
             spent = [at for at, out in enumerate(results) if self._is_spent(out, leaves)]
         preconditions = self._check_required(required)
         function = self.functionalizer.function
-        function.outputs = [self._returned(out) for out in results]
+        outputs, views = separate_step_views(
+            *(self.functionalizer, results, [self.env[node] for node in self.inputs]),
+            self._requires_grad,
+        )
+        function.outputs = [self._returned(out) for out in outputs]
         gradients: list[tuple[int, int | None]] = []
         for at in self.written:
             grad: Any = leaves[at].grad
@@ -77,7 +84,8 @@ class _StepRun(DifferentiatedRun[WholeStep]):
         replaced = return_replaced(self, results)
         return WholeStep(
             function=function,
-            outputs=len(results),
+            outputs=len(outputs),
+            views=views,
             gradients=tuple(gradients),
             fresh=tuple([at for at, reset in self.written.items() if not reset]),
             dropped=tuple(self.dropped),
@@ -158,6 +166,9 @@ class _StepRun(DifferentiatedRun[WholeStep]):
         """Whether another backward from an output would fail, as after `loss.backward()`. An output
         through which a gradient could still go isn't supported."""
         if type(out) is not Fake or not out.requires_grad or id(out) in self.leaves:
+            return False
+        # A view of an input that was made under `no_grad`: it looks as its base, without a history.
+        if out.is_leaf and self.functionalizer.alias(out).base.input is not None:
             return False
         with self.functionalizer.quietly():
             try:

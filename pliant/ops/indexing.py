@@ -25,7 +25,7 @@ from pliant.fake.layout import (
     permuted_strides,
     spread,
 )
-from pliant.fake.order import hint, is_contiguous, is_one, need, sure
+from pliant.fake.order import fits, hint, is_contiguous, is_one, need, sure
 from pliant.fake.overload import Overload
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe
@@ -103,7 +103,7 @@ def picks(t: Fake, dim: int, index: Fake) -> bool:
     if not -t.dim() <= dim < t.dim() or t.is_conj() or t.is_neg():
         return False
     pairs = enumerate(zip(index.size(), t.size(), strict=True))
-    return all(a <= b for d, (a, b) in pairs if d != dim % t.dim())
+    return all(fits(a <= b) for d, (a, b) in pairs if d != dim % t.dim())
 
 
 @lowers("aten.gather.default", shape=_gather_shape)

@@ -104,7 +104,7 @@ def _dense(like: Any, sizes: Sequence[Any]) -> Fake:
 
 def recurrent(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`torch.lstm`, `torch.gru`, … of the rows of a packed sequence."""
-    if len(args) != 9 or kwargs or not _is_packed(*args[:2]):
+    if not _of_packed(*args, **kwargs):
         return func(*args, **kwargs)
     rows, _, hidden, weights, _, layers, dropout, train, both_ways = args
     states = tuple(hidden) if isinstance(hidden, list | tuple) else (hidden,)
@@ -116,10 +116,47 @@ def recurrent(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return tuple(depending_on(result, inputs) for result in results)
 
 
+def _of_packed(*args: Any, **kwargs: Any) -> bool:
+    return len(args) == 9 and not kwargs and _is_packed(*args[:2])
+
+
+def _left_whole(general: bool, *args: Any, **kwargs: Any) -> bool:
+    """Whether PyTorch differentiates it: networks over packed sequences, and where code is to be
+    `general`, those over sequences of any length."""
+    if len(args) != 9 or kwargs or torch._C._is_any_autocast_enabled():
+        return False
+    if _is_packed(*args[:2]):
+        return True
+    t, batch_first = args[0], args[-1]
+    padded = type(t) is Fake and t.dim() == 3
+    return general and padded and type(t.size(1 if batch_first else 0)) is not int
+
+
 def _is_packed(rows: Any, batch_sizes: Any) -> bool:
     usual = type(rows) is Fake and rows.dim() == 2 and rows.dtype.is_floating_point
     counts = type(batch_sizes) is Fake and batch_sizes.dim() == 1
     return usual and counts and not torch._C._is_any_autocast_enabled()
+
+
+def _of_fakes(general: bool, *args: Any) -> bool:
+    return all(type(arg) is Fake for arg in args[:2])
+
+
+def pack(func: Callable[..., Any], t: Any, lengths: Any, batch_first: Any) -> Any:
+    """`torch._pack_padded_sequence`. All sequences have a first step."""
+    if type(t) is not Fake or type(lengths) is not Fake:
+        return func(t, lengths, batch_first)
+    rows, counts = func(t.detach(), lengths, batch_first)
+    world: Any = t._world()
+    world.in_data.note_first(counts, t.size(0 if batch_first else 1))
+    return depending_on(rows, (t,)), counts
+
+
+def _pack_functional(t: Any, lengths: Any, batch_first: Any) -> Any:
+    rows, counts = torch._pack_padded_sequence(t, lengths, batch_first)
+    world: Any = t._world()
+    world.in_data.note_first(counts, t.size(0 if batch_first else 1))
+    return rows, counts
 
 
 def pad(
@@ -158,11 +195,18 @@ register("aten.lstm.input", opaque=torch.lstm)
 register("aten.gru.input", opaque=torch.gru)
 register("aten.rnn_tanh.input", opaque=torch.rnn_tanh)
 register("aten.rnn_relu.input", opaque=torch.rnn_relu)
-register_functions((torch.lstm,), symbolic=_lstm, on_fakes=recurrent)
-register_functions((torch.gru, torch.rnn_tanh, torch.rnn_relu), symbolic=_gru, on_fakes=recurrent)
+_packed = {"on_fakes": recurrent, "keeps_history": _left_whole}
+register_functions((torch.lstm,), symbolic=_lstm, **_packed)
+register_functions((torch.gru, torch.rnn_tanh, torch.rnn_relu), symbolic=_gru, **_packed)
 register_functions((torch.lstm_cell,), symbolic=_lstm_cell)
 register_functions((torch.gru_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell), symbolic=_gru_cell)
-register_functions((torch._pad_packed_sequence,), on_fakes=pad)
+register_functions((torch._pad_packed_sequence,), on_fakes=pad, keeps_history=_of_fakes)
+register_functions(
+    (torch._pack_padded_sequence,),
+    on_fakes=pack,
+    override=_pack_functional,
+    keeps_history=_of_fakes,
+)
 register(
     "aten._pack_padded_sequence.default",
     needs_data=unbacked.always,

@@ -24,7 +24,8 @@ aten = torch.ops.aten
 
 def _nonzero(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs) -> Recipe:
     t = args[0]
-    count = new_size(env, "the number of nonzero elements", t.numel())
+    # Of a mask, as many as there are elements in `x[mask]`.
+    count = t._world().count_of(t, "the number of nonzero elements")
     # Found coordinate by coordinate, and returned transposed.
     return New((count, t.dim()), (1, count), 0, torch.int64, device, False)
 

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from pliant._native import AutogradStep
+from pliant.base.checks import SuppositionFailed
+from pliant.base.program_code import is_of_program
 from pliant.base.random_states import RandomStates
 from pliant.base.values import dataclass
 
@@ -113,6 +115,8 @@ class Differentiable:
         and on copies of the inputs that it writes to."""
         # Autograd runs a backward in grad mode only for `create_graph=True`.
         twice = torch.is_grad_enabled()
+        if error is not None and is_of_program(error):
+            raise error
         # Of all devices: a seed in the graph is one for all of them.
         keeping = RandomStates() if random else nullcontext()
         with torch.enable_grad(), keeping:
@@ -137,7 +141,7 @@ class Differentiable:
             # An output that gets a tangent need not depend on every input.
             allow_unused=True,
         )
-        if error is not None:
+        if error is not None and not isinstance(error, SuppositionFailed):
             self.report_failure(error)
         return gradients
 

@@ -24,7 +24,8 @@ that check: `guards` therefore only looks at guards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from pliant.base.errors import ShapeConstraintError
@@ -97,6 +98,7 @@ class ShapeEnv(SymbolTable):
         self.specialised: dict[Expr, Specialised] = {}
         self.assumed: dict[Cond, bool] = {}  # answers that are not facts, under the policy "torch"
         self.supposed: list[Cond] = []  # to be assumed once the symbols have a place in the graph
+        self._takes_as_large = False
 
     @property
     def replacements(self) -> dict[Expr, Expr]:
@@ -144,11 +146,25 @@ class ShapeEnv(SymbolTable):
         return Question(asker, simple, bool(hint), "hint", guard, position)
 
     def evaluate(self, cond: Cond, asker: str, position: Position | None = None) -> bool:
-        """Answer `cond` from facts, then hints. Raises DataDependentError if neither decides it."""
+        """Answer `cond` from facts, then hints. Raises DataDependentError if neither decides it,
+        unless unbacked sizes are `taken_as_large`."""
         question = self.ask(cond, asker, position)
-        if question.answer is None:
+        if question.answer is not None:
+            return question.answer
+        answer = self.if_large(question.condition) if self._takes_as_large else None
+        if answer is None:
             raise explain.data_dependent(self, question)
-        return question.answer
+        return self._assume(question, answer)
+
+    @contextmanager
+    def taken_as_large(self) -> Iterator[None]:
+        """Inside, what is asked of unbacked sizes is assumed to be as for sizes of at least 2."""
+        # Under the policy "torch" nothing would test it.
+        before, self._takes_as_large = self._takes_as_large, self.policy != "torch"
+        try:
+            yield
+        finally:
+            self._takes_as_large = before
 
     def guard_or(
         self,
@@ -189,8 +205,18 @@ class ShapeEnv(SymbolTable):
         if question.answer is not None:
             self._note(question)
             return question.answer
+        answer = self.if_large(question.condition)
+        # Undecided for sizes of 2 and more, too: only the present inputs may tell.
+        if answer is None:
+            if self._seen_answer(question.condition) is None:
+                raise explain.data_dependent(self, question)
+            answer = False
+        return self._assume(question, answer)
+
+    def if_large(self, cond: Cond) -> bool | None:
+        """The answer if every unbacked size is at least 2; None if it doesn't follow from that."""
         supposed = self.facts.copy()  # what is supposed here is no fact
-        for s in sorted(question.condition.symbols, key=lambda s: s.order):
+        for s in sorted(cond.symbols, key=lambda s: s.order):
             info = self.symbols.get(s)
             if info is not None and info.size_like and info.hint is None and isinstance(s, Expr):
                 larger = supposed.copy()  # what is learnt in part stays if it is a contradiction
@@ -199,13 +225,7 @@ class ShapeEnv(SymbolTable):
                 except Contradiction:
                     continue  # this one is known to be 0 or 1
                 supposed = larger
-        answer = decide(supposed, question.condition)
-        # Undecided for sizes of 2 and more, too: only the present inputs may tell.
-        if answer is None:
-            if self._seen_answer(question.condition) is None:
-                raise explain.data_dependent(self, question)
-            answer = False
-        return self._assume(question, answer)
+        return decide(supposed, cond)
 
     def specialise(self, expr: Expr, asker: str, position: Position | None = None) -> int:
         """The value of the expression, which becomes a constant: a guard fixes it to that. Raises

@@ -1,5 +1,8 @@
 """Branches on data that are told in advance: loops of few rounds, flags in buffers of modules."""
 
+import itertools
+import math
+
 import pytest
 import torch
 
@@ -206,3 +209,107 @@ def test_nothing_is_saved_for_numbers_that_are_finite():
     assert results == [[2.0] * 3, [0.0] * 3, [4.0] * 3]
     assert sources and not any("SavedInputs" in events.render(source) for source in sources)
     assert events.counters["graph_breaks"] > 0
+
+
+def stops_at_nan(x):
+    loss = x.sum().item()
+    if not math.isfinite(loss):
+        return x.nan_to_num(5.0)
+    return x * loss
+
+
+def stops_at_itself(x):
+    total = float(x.sum())
+    if total != total or abs(total) == math.inf:
+        return x.nan_to_num(5.0)
+    return x * 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", [stops_at_nan, stops_at_itself])
+def test_numbers_read_from_data_are_finite(function, backend):
+    compiled = pliant.compile(function, backend=backend)
+    good, bad = torch.ones(3), torch.tensor([1.0, float("inf"), float("nan")])
+    outcomes = calls(function, compiled, good, good, bad, good, bad, good)
+    assert outcomes[:2] == [(0, 1)] * 2
+    assert outcomes[2][0] > 0
+    assert outcomes[-1] == outcomes[4]
+
+
+def by_class(x):
+    """A question in each round."""
+    out, classes = torch.zeros_like(x), x.long()
+    for number in range(3):
+        rows = (classes == number).nonzero(as_tuple=True)[0]
+        if rows.numel() == 0:
+            continue
+        out[rows] = x[rows] * (number + 1)
+    return out
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_selected_by_data_is_not_empty(backend):
+    compiled = pliant.compile(by_class, backend=backend)
+    every, two, others = ([0, 1, 2, 2, 1, 0], [0, 0, 2, 2], [1, 0, 2, 0, 2, 1, 1])
+    batches = [torch.tensor(classes) + 0.5 for classes in (every, others, two, every, two, others)]
+    outcomes = calls(by_class, compiled, *batches, *batches[-3:])
+    assert outcomes[0] == (0, 1)
+    assert outcomes[1] == (0, 2)  # for another batch size
+    assert outcomes[2][0] > 0  # at the class that was missing
+    assert outcomes[-1] == outcomes[5]  # all is compiled by then
+
+
+def test_loops_that_end_when_nothing_is_left():
+    def by_hand(x):
+        left, rounds = x, 0
+        while left.numel() > 0:
+            if left.numel() == 1:
+                break
+            left, rounds = left[left > left.min()], rounds + 1
+        return left, rounds
+
+    def counted(x):
+        for rounds in itertools.count():
+            x = x[x > x.min()]
+            if x.numel() == 0:
+                break
+        return x, rounds
+
+    for function in (by_hand, counted):
+        compiled = pliant.compile(function, backend="eager")
+        for size in (3, 1, 5):
+            mine, theirs = compiled(torch.rand(size)), function(torch.rand(size))
+            assert mine[0].shape == theirs[0].shape
+            assert mine[1] == theirs[1]
+    assert events.counters["graph_breaks"] > 0
+
+
+def test_other_questions_about_numbers_break():
+    def f(x):
+        if x.sum().item() > 3:
+            return x * 2
+        return x
+
+    compiled = pliant.compile(f, backend="eager")
+    assert calls(f, compiled, torch.ones(3), torch.ones(5))[0][0] == 1
+
+
+def test_nothing_is_saved_for_what_is_not_empty():
+    cache = torch.zeros(3)
+
+    def function(x):
+        cache.add_(x)
+        if cache.nonzero().numel() > 0:
+            return cache * 2
+        return cache - 1
+
+    compiled = pliant.compile(function, backend="eager")
+    results = [compiled(torch.full((3,), value)).tolist() for value in (1.0, -1.0, 2.0)]
+    assert results == [[2.0] * 3, [-1.0] * 3, [4.0] * 3]
+    assert events.counters["graph_breaks"] > 0
+
+
+def test_fullgraph_speculates_on_no_number():
+    for function in (stops_at_nan, by_class):
+        with pytest.raises(pliant.errors.DataDependentError):
+            pliant.compile(function, fullgraph=True, backend="eager")(torch.ones(3))

@@ -5,6 +5,7 @@ import torch
 
 import pliant
 from pliant.base import events
+from tests.support.training_programs import trains_alike
 
 
 def split(x, n):
@@ -161,3 +162,140 @@ def test_a_list_that_is_returned(requires_grad: bool) -> None:
     x = torch.ones(2, requires_grad=requires_grad)
     for numbers in ([1, 2], [3, 4]):
         assert compiled(x, torch.tensor(numbers))[1] == numbers
+
+
+# ---- what gradient formulas ask about such sizes
+
+
+def overwritten(h, chosen):
+    rows = chosen.nonzero().squeeze(-1)
+    return torch.zeros_like(h).index_copy(0, rows, h[rows].exp()).sum()
+
+
+def normalised(h, chosen):
+    rows = torch.nn.functional.batch_norm(h[chosen], None, None, training=True)
+    return rows.pow(3).sum() + h.sum()
+
+
+def products(h, chosen):
+    rows = h[chosen]
+    return torch.einsum("nd,md->nm", rows, rows).pow(2).sum() + rows.amax(0).sum()
+
+
+def spread(h, chosen):
+    return torch.cat([h[chosen], h[~chosen]]).std() + h[chosen].amax(1).sum()
+
+
+def looked_up(h, chosen):
+    """As many rows are found as elements are selected by the mask."""
+    numbers = torch.arange(len(h)) % 3
+    rows = h.index_select(0, chosen.nonzero().squeeze())
+    return rows.gather(1, numbers[chosen].unsqueeze(1)).sum()
+
+
+ASKING = [overwritten, normalised, products, spread, looked_up]
+CHOSEN = [(8, 3), (8, 3), (12, 5), (6, 2), (12, 1), (5, 0), (12, 4), (7, 7)]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("program", ASKING, ids=lambda program: program.__name__)
+def test_sizes_that_formulas_ask_about(program, whole: bool) -> None:
+    """They are taken to be at least 2; PyTorch runs a call in which they are not."""
+
+    def make(compile):
+        layer = torch.nn.Linear(8, 4)
+
+        def step(x, chosen):
+            layer.zero_grad()
+            loss = program(layer(x), chosen)
+            loss.backward()
+            return loss
+
+        if whole:
+            return compile(step), layer
+        compiled = compile(program)
+
+        def call(x, chosen):
+            layer.zero_grad()
+            loss = compiled(layer(x), chosen)
+            loss.backward()
+            return loss
+
+        return call, layer
+
+    def batch(rows, count):
+        return lambda: (torch.randn(rows, 8), torch.arange(rows) < count)
+
+    trains_alike(make, [batch(*sizes) for sizes in CHOSEN])
+
+
+# ---- programs that ask whether there is anything
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_adaptive_softmax(whole: bool) -> None:
+    def make(compile):
+        model = torch.nn.Sequential(torch.nn.Embedding(50, 16), torch.nn.Linear(16, 16))
+        last = torch.nn.AdaptiveLogSoftmaxWithLoss(16, 50, [10, 20, 35], div_value=2.0)
+        everything = torch.nn.ModuleList([model, last])
+        optimizer = torch.optim.SGD(everything.parameters(), lr=0.1)
+
+        def loss_of(tokens, target):
+            return last(model(tokens), target).loss
+
+        loss_of = loss_of if whole else compile(loss_of)
+
+        def step(tokens, target):
+            optimizer.zero_grad()
+            loss = loss_of(tokens, target)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return compile(step) if whole else step, everything
+
+    batches = [lambda n=n: (torch.randint(50, (n,)), torch.randint(50, (n,))) for n in LARGE]
+    trains_alike(make, batches, compilations=3 if whole else 2)
+
+
+LARGE = (64, 64, 64, 96, 80, 64)
+
+
+class Experts(torch.nn.Module):
+    """A mixture in which an expert without rows is left out, and gets no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = torch.nn.Linear(8, 3)
+        self.experts = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(3)])
+
+    def forward(self, x):
+        weights, chosen = torch.topk(self.gate(x).softmax(-1), 2)
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows, place = torch.where(chosen == number)
+            if rows.numel() == 0:
+                continue
+            out.index_add_(0, rows, expert(x[rows]) * weights[rows, place, None])
+        return out
+
+
+@pytest.mark.parametrize("sizes", [LARGE, (2, 3, 1, 4, 1, 2, 3)])
+def test_experts_without_rows(sizes) -> None:
+    def make(compile):
+        model = Experts()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        run = compile(model)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = run(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step, [model, optimizer]
+
+    rare = sizes is not LARGE
+    batches = [lambda n=n: (torch.randn(n, 8),) for n in sizes]
+    trains_alike(make, batches, breaks=None if rare else 0, compilations=None if rare else 2)

@@ -177,7 +177,10 @@ def backward(
     pairs = [convert(trace, value, NAME) for value in arguments]
     # Before the run on fakes, which adds to these gradients.
     before = [_settle(trace, leaf) for leaf in leaves]
-    result = run_on_fakes(trace, NAME, _backward_beside, [before, *(p[1] for p in pairs)], {})
+    # Formulas of gradients treat small sizes apart.
+    with trace.sizes.env.taken_as_large():
+        result = run_on_fakes(trace, NAME, _backward_beside, [before, *(p[1] for p in pairs)], {})
+    trace.sizes.emit_checks()  # in front of `backward`, which can't be undone
     about_to_write(trace, torch.autograd.backward, result.mutated)
     trace.changes += 1
     trace.writes_tensors = True

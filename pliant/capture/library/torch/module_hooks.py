@@ -14,6 +14,7 @@ from torch import fx
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.hooks import BackwardHook
 
+from pliant.base.bodies import BODY_CALLS, BodyCall
 from pliant.capture.library.torch.bodies import record_body_call
 from pliant.capture.library.torch.callbacks import function_itself
 from pliant.capture.library.torch.custom_functions import either
@@ -52,6 +53,10 @@ def setup_input_hook(hook: BackwardHook, args: Any) -> Any:
 
 def setup_output_hook(hook: BackwardHook, results: Any) -> Any:
     return hook.setup_output_hook(results)
+
+
+BODY_CALLS[make_backward_hook] = BodyCall.MODULE_HOOKS
+BODY_CALLS[setup_input_hook] = BODY_CALLS[setup_output_hook] = BodyCall.SETS_UP_HOOKS
 
 
 @method_of(BackwardHook, "setup_input_hook")

@@ -41,17 +41,28 @@ def make_subclass(trace: Trace, cls: Value, data: Value, require_grad: Value = F
 
 @function(torch._C._group_tensors_by_device_and_dtype)
 def group_tensors(trace: Trace, lists: Value, with_indices: Value = FALSE) -> Value:
-    """Lists of tensors as those of one kind. The order of several kinds is PyTorch's secret."""
+    """Lists of tensors, by the kinds of the first list. The order of several kinds is that of a
+    hash table of PyTorch's, which is asked."""
     outer = trace.read(lists)
     assert isinstance(outer, Sequence)
     columns = [trace.read(column) for column in outer.items]
     rows = [list(column.items) for column in columns if isinstance(column, Sequence)]
-    first = [trace.read(item) for item in rows[0]] if rows else []
-    kinds = {(t.fake.device, t.fake.dtype) for t in first if isinstance(t, TensorValue)}
-    if len(kinds) != 1 or not all(isinstance(t, TensorValue) for t in first):
-        raise Break("unsupported-function", "tensors of several kinds in one list")
+    fakes = [[_fake_or_none(trace, item) for item in row] for row in rows]
+    try:
+        kinds = torch._C._group_tensors_by_device_and_dtype(fakes, True)
+    except RuntimeError as error:
+        raise Break("operation-raises", f"_group_tensors_by_device_and_dtype: {error}") from None
     numbered = trace.read(with_indices).constant()
-    indices: list[Value] = [Const(index) for index in range(len(first))] if numbered else []
-    groups = Sequence(list, [Sequence(list, row) for row in rows])
-    key = key_of(trace, Sequence(tuple, [Const(part) for part in kinds.pop()]))
-    return Mapping(dict, {key: Sequence(tuple, [groups, Sequence(list, indices)])})
+    groups: dict[Any, Any] = {}
+    for kind, (_, places) in kinds.items():
+        chosen = [[row[at] for at in places] if row else [] for row in rows]
+        members = Sequence(list, [Sequence(list, row) for row in chosen])
+        indices = Sequence(list, [Const(at) for at in places] if numbered else [])
+        key = key_of(trace, Sequence(tuple, [Const(part) for part in kind]))
+        groups[key] = Sequence(tuple, [members, indices])
+    return Mapping(dict, groups)
+
+
+def _fake_or_none(trace: Trace, value: Value) -> Any:
+    item = trace.read(value)
+    return item.fake if isinstance(item, TensorValue) else item.constant()

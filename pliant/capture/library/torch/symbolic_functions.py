@@ -34,6 +34,7 @@ from pliant.capture.library.python.symbolic_numbers import (
 )
 from pliant.capture.model import call, truth
 from pliant.capture.native import FUNCTIONS, LATE, function
+from pliant.capture.speculated_branches import speculated_truth
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, NotConstant, Value, boolean
 from pliant.capture.values.containers import Sequence
@@ -178,8 +179,8 @@ def check_is_size(trace: Trace, i: Value, message: Value = NONE, **kwargs: Value
 
 
 def branch(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool) -> bool:
-    """Whether a jump is made on the truth of `value`. Where the other way only raises, an
-    unbacked number is checked when the code runs."""
+    """Whether a jump is made on the truth of `value`. Where the other way only raises, or is not
+    likely, an unbacked number is checked when the code runs."""
     cond = _condition(trace, value)
     if cond is not None:
         fails = [only_raises(frame, to) for to in _ways(frame, ins)]
@@ -197,6 +198,11 @@ def branch(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: 
                 trace, asserted_cond, checks.check_assertion, _assertion_text(frame, way)
             ):
                 return fails[0]
+        likely = speculated_truth(trace, frame, ins, cond)
+        if likely is not None and assert_condition(
+            trace, cond if likely[0] else not_(cond), checks.check_assertion, likely[1]
+        ):
+            return likely[0] is jump_on
     return truth(trace, value) is jump_on
 
 

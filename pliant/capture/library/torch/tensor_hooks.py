@@ -23,7 +23,7 @@ from pliant.capture.library.torch.backward import (
     take_gradients,
     tensors_in,
 )
-from pliant.capture.library.torch.bodies import follow_body
+from pliant.capture.library.torch.bodies import Body, follow_body
 from pliant.capture.library.torch.callbacks import (
     function_itself,
     is_leaf,
@@ -34,7 +34,7 @@ from pliant.capture.library.torch.graph_objects import graph_object, method_of
 from pliant.capture.model import drain
 from pliant.capture.native import FUNCTIONS, function
 from pliant.capture.torch_calls import NOT_OPERATIONS, convert, record, run_on_fakes
-from pliant.capture.trace import Trace
+from pliant.capture.trace import UNFOLLOWED, Restart, Trace
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Value
 from pliant.capture.values.containers import Mapping, Sequence, plain_tuple
 from pliant.capture.values.graph_objects import GraphObject
@@ -46,7 +46,10 @@ def register_hook(trace: Trace, tensor: Value, hook: Value) -> Value:
     tensor_value = trace.read(tensor)
     if not isinstance(tensor_value, TensorValue) or not tensor_value.fake.requires_grad:
         raise Break("operation-raises", "Tensor.register_hook")
-    function_node = None if only_computes(trace.read(hook)) else function_itself(trace, hook)
+    step = trace.frames[-1].step
+    # Some that can be called as they are had better be followed, if they only compute.
+    follows = only_computes(trace.read(hook)) and trace.break_at.get(step) is not UNFOLLOWED
+    function_node = None if follows else function_itself(trace, hook)
     args: tuple[Any, ...]
     if function_node is not None:
         trace.graph_effects.hooks = True
@@ -54,11 +57,26 @@ def register_hook(trace: Trace, tensor: Value, hook: Value) -> Value:
     elif not keeps_its_variables(trace, hook):
         raise Break("body-effect", "a hook whose variables may change before it is called")
     else:
-        body = follow_body(trace, "register_hook", hook, [tensor_value], {}, [torch.Tensor.detach])
-        if body.effect:
-            raise Break("body-effect", "a hook that draws or writes")
+        body = _followed(trace, hook, tensor_value, step if follows else None)
         args = (tensor_value.node, body.node, tuple(body.lifted))
     return _registered(trace, targets.register_hook, args)
+
+
+def _followed(trace: Trace, hook: Value, tensor: TensorValue, step: int | None) -> Body:
+    """The body of a hook. If it does more than compute, capture starts over, and calls it as it is,
+    where that can be done: `step` is the instruction that registers it."""
+    around, trace.optional = trace.optional, step if trace.optional is None else trace.optional
+    try:
+        body = follow_body(trace, "register_hook", hook, [tensor], {}, [torch.Tensor.detach])
+        if body.effect:
+            raise Break("body-effect", "a hook that draws or writes")
+        return body
+    except Break:
+        if trace.optional is None:
+            raise
+        raise Restart(trace.optional, UNFOLLOWED) from None
+    finally:
+        trace.optional = around
 
 
 def _registered(trace: Trace, target: Any, args: tuple[Any, ...]) -> Value:
@@ -127,7 +145,8 @@ def autograd_grad(
     pairs = {key: convert(trace, value, "torch.autograd.grad") for key, value in options.items()}
     fakes = {key: pair[1] for key, pair in pairs.items()}
     fakes["retain_graph"] = True  # this is to see whether it can be done
-    gradients = run_on_fakes(trace, "torch.autograd.grad", torch.autograd.grad, [], fakes)
+    with trace.sizes.env.taken_as_large():
+        gradients = run_on_fakes(trace, "torch.autograd.grad", torch.autograd.grad, [], fakes)
     if any(gradient is None for gradient in gradients.value):
         if history.outside:
             raise Break("tensor-method", "torch.autograd.grad with a gradient that may be None")
