@@ -79,10 +79,19 @@ def _keys(trace: Trace) -> None:
 
 def _distinct(trace: Trace, sources: list[Source]) -> None:
     # What a cache gives before the graph is nowhere while guards are tested.
-    distinct = [s for s in dict.fromkeys(sources) if not isinstance(s.root, KeptResult)]
+    distinct = [source for source in dict.fromkeys(sources) if not _comes_later(source)]
     # Objects that the entry holds on to are distinct for good.
     if len(distinct) > 1 and not all(isinstance(source, Fixed) for source in distinct):
         trace.guard(GuardKind.DISTINCT, distinct[0], tuple(distinct[1:]))
+
+
+def is_kept(value: Value) -> bool:
+    """Whether a cache gives the object before the graph, or what it is a part of."""
+    return value.source is not None and _comes_later(value.source)
+
+
+def _comes_later(source: Source) -> bool:
+    return isinstance(source.root, KeptResult)
 
 
 def _family(value: Value) -> type:

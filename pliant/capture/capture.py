@@ -31,6 +31,7 @@ from pliant.base import events
 from pliant.base.errors import GraphBreakError
 from pliant.base.options import Options
 from pliant.capture import library  # noqa: F401  fills the tables of handlers
+from pliant.capture.aliasing import is_kept
 from pliant.capture.breaks import BREAKS
 from pliant.capture.failures import written_inputs
 from pliant.capture.finish import Finisher, Result
@@ -207,11 +208,13 @@ class Attempt:
         breaks = self.trace.graph_effects.breaks
         if breaks:
             raise Restart(*breaks[0])
-        # What is written might be what a cache has kept: no guard can tell before it is asked.
-        if self.trace.kept_calls and written_inputs(self.trace):
-            raise self.trace.kept_calls[0][1]
+        # What is written, or is a key, might be what a cache has kept: no guard can tell before it
+        # is asked.
+        trace = self.trace
+        if trace.kept_calls and (written_inputs(trace) or any(map(is_kept, trace.keys))):
+            raise trace.kept_calls[0][1]
         name, parameters = self.function.__name__, parameter_names(self.function.__code__)
-        return Finisher(self.trace, name, parameters, self.state)
+        return Finisher(trace, name, parameters, self.state)
 
     def on_break(self, trace: Trace, frame: Frame, cause: Break) -> NoReturn:
         """End the graph at the present instruction, or at the call that led to it."""

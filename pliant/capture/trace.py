@@ -352,9 +352,13 @@ class Trace:
         # What this capture has made itself is the same in each call, and no path leads to it.
         if self.temporaries and self._of_temporary(source):
             return
-        if self.kept_calls and source is not None and isinstance(source.root, KeptResult):
-            # Guards are tested before it exists.
-            raise Break("cached-function", f"what is asked of {source}, a result that is kept")
+        if self.kept_calls:
+            others = expected if isinstance(expected, tuple) else ()
+            for each in (source, *others):
+                if isinstance(each, Source) and isinstance(each.root, KeptResult):
+                    # Guards are tested before it exists.
+                    what = f"what is asked of {each}, a result that is kept"
+                    raise Break("cached-function", what)
         if key not in self._guarded:
             self._guarded.add(key)
             self.guards.append(Guard(kind, source, expected, self.position()))

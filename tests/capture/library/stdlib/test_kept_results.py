@@ -172,3 +172,30 @@ def test_a_kept_tensor_that_the_program_has():
     for size in (2, 3, 4):
         for y in (cached(size), torch.ones(size)):
             same(compiled(cached, torch.ones(size), y), program(cached, torch.ones(size), y))
+
+
+def test_a_kept_tensor_as_a_key():
+    def program(f, x, y):
+        return len({f(len(x)): 1, y: 2}), x * 2
+
+    cached = functools.lru_cache(lambda n: torch.ones(n))
+    compiled = pliant.compile(program, dynamic=True)
+    for size in (2, 3, 4):
+        for y in (cached(size), torch.ones(size)):
+            same(compiled(cached, torch.ones(size), y), program(cached, torch.ones(size), y))
+
+
+def test_a_kept_tensor_and_one_from_before_a_break():
+    """Whether they are one object is a guard of two paths, the second to what isn't there yet."""
+
+    def program(f, x):
+        before = f(len(x))
+        f.cache_clear()
+        after = f(len(x))
+        return before is after, before + after
+
+    cached = functools.lru_cache(lambda n: torch.ones(n))
+    compiled = pliant.compile(program, dynamic=True)
+    for size in (2, 3, 4, 3):
+        same(compiled(cached, torch.ones(size)), program(cached, torch.ones(size)))
+    assert events.counters["fallbacks"] == 0
