@@ -155,7 +155,9 @@ class _StepRun(DifferentiatedRun[WholeStep]):
         self.retains |= bool(retain)
         for node_, example in zip(self.inputs, self.examples, strict=True):
             leaf = self.env[node_]
-            if type(leaf) is Fake and leaf.grad is not None:
+            if type(leaf) is not Fake or not (leaf.is_leaf or leaf.retains_grad):
+                continue  # it has no gradient, and PyTorch warns of the question
+            if leaf.grad is not None:
                 if not example.is_leaf:
                     raise NotFunctionalized("the gradient of what is no leaf")
                 # Set by `backward` without a reset before: right only if the leaf has no gradient

@@ -694,3 +694,23 @@ def test_parameters_are_written_where_they_are() -> None:
     assert [a[:2] for a in after] == [b[:2] for b in before]
     assert all(a[2] > b[2] for a, b in zip(after, before))
     assert all(p.is_leaf and p.grad.grad_fn is None for p in model.parameters())
+
+
+def test_an_input_that_becomes_part_of_the_history(recwarn) -> None:
+    """PyTorch warns of questions for the gradient of such a tensor."""
+
+    def step(model, x):
+        x.mul_(model.weight.sum())
+        loss = model(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    model = nn.Linear(3, 2)
+    twin = copy.deepcopy(model)
+    x = torch.randn(4, 3)
+    y = x.clone()
+    compiled = pliant.compile(step, backend="llvm", fullgraph=True)
+    torch.testing.assert_close(compiled(twin, y), step(model, x))
+    torch.testing.assert_close(y, x)
+    torch.testing.assert_close(twin.weight.grad, model.weight.grad)
+    assert not [w for w in recwarn if "not a leaf" in str(w.message)]
