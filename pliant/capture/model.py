@@ -205,7 +205,7 @@ def _bind_class(
 def _bind_property(
     trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
 ) -> Value:
-    if cls in NATIVE_VALUES:
+    if cls in NATIVE_VALUES and isinstance(obj, Const):
         return fold(trace, getattr, obj, Const(name))
     if descriptor.fget is None:
         text = f"property {name!r} of {cls.__qualname__!r} object has no getter"

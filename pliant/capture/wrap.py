@@ -93,7 +93,7 @@ def _choose(cls: type) -> Builder:
     for base, builder in BY_BASE:
         if issubclass(cls, base):
             return builder
-    return _instance if has_python_layout(cls) else _opaque
+    return instance if has_python_layout(cls) else _opaque
 
 
 def has_python_layout(cls: type) -> bool:
@@ -391,7 +391,7 @@ def _partial(trace: Trace, real: functools.partial[Any], source: Source) -> Valu
 # ---- objects
 
 
-def _instance(trace: Trace, real: Any, source: Source) -> Value:
+def instance(trace: Trace, real: Any, source: Source) -> Value:
     _assume(trace, GuardKind.TYPE, source, type(real))
     return Instance(type(real), real, source)
 
@@ -454,7 +454,7 @@ BUILDERS: dict[type, Builder] = {
     types.BuiltinFunctionType: _builtin_function,
     functools.partial: _partial,
     types.CellType: _cell,
-    types.SimpleNamespace: _instance,
+    types.SimpleNamespace: instance,
     Dispatcher: _compiled,
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from pliant.capture.native import PURE, function
 from pliant.capture.torch_calls import PLAIN_FORMS
 from pliant.capture.value import Break, Const, NotConstant, Value
 from pliant.capture.values.conversion import known_object
-from pliant.capture.wrap import BUILDERS
+from pliant.capture.wrap import BUILDERS, instance
 from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import EqualNumber
 from pliant.guards.source import Fixed, Source
@@ -100,8 +100,9 @@ def _register_kinds() -> None:
         BUILDERS[type(numpy.dtype(name))] = BUILDERS[torch.finfo]
     for cls in (numpy.iinfo, numpy.finfo):
         function(cls)(_limits(cls))
-        BUILDERS[cls] = BUILDERS[torch.finfo]
         never_changes(cls)
+    # NumPy makes an `iinfo` anew for each call: of one from outside, attributes are compared.
+    BUILDERS.update({numpy.iinfo: instance, numpy.finfo: BUILDERS[torch.finfo]})
     function(numpy.dtype)(_limits(numpy.dtype))
 
 

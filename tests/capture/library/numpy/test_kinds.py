@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import pliant
 from tests.support.against_eager import check, compilations
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -56,3 +57,18 @@ def test_a_kind_among_the_arguments():
 
     kinds = [np.dtype(name) for name in ("int32", "int32", "float64", "int32")]
     assert compilations(program, [(X, kind) for kind in kinds]) == 2
+
+
+@pytest.mark.parametrize("limits", [np.iinfo, np.finfo])
+def test_limits_among_the_arguments(limits):
+    """Others for the same kind make no difference."""
+    names = ("int32", "int32", "int8") if limits is np.iinfo else ("float32", "float32", "float64")
+    calls = [(X, limits(name)) for name in names]
+    assert compilations(lambda x, info: (x + info.max, info.bits), calls) == 2
+
+
+def test_limits_that_are_returned():
+    compiled = pliant.compile(lambda x, info: (x + info.max, info, info is LIMITS))
+    for info in (LIMITS, np.iinfo(np.int16), LIMITS):
+        _, returned, is_that = compiled(X, info)
+        assert returned is info and is_that == (info is LIMITS)
