@@ -260,6 +260,8 @@ class CapturedRun:
 
     def _call(self, target: Any, node: fx.Node, in_python: bool = False) -> Any:
         args, kwargs = self._args(node.args), self._args(node.kwargs)
+        if kwargs.get("requires_grad") is True and not self.differentiates:
+            raise NotFunctionalized("a leaf that is made in the graph")  # results have a history
         history = self._has_history((args, tuple(kwargs.values())))
         # This run records no history, so what is computed from such an input would lack its own.
         if history and node.target not in ("size", "stride", "dim"):
