@@ -143,6 +143,8 @@ class Captured:
     parts: Deferred[CapturedParts]
     graph_name: str  # how the residual code calls the graph
     graph_line: int  # the residual line that calls the graph, if there is one
+    # Residual lines in front of it, from one to another, after whose errors the function runs anew.
+    early_lines: tuple[int, int]
     residual: str
     namespace: dict[str, Any]  # the globals of the residual code
     lines: dict[int, tuple[Position, ...]]  # residual line to the user's stack

@@ -27,6 +27,7 @@ from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.base.position import lines_of
+from pliant.base.refusals import refuse
 from pliant.base.values import dataclass, replace
 from pliant.graph.aligned_matmul import align_products
 from pliant.graph.body_code import FlatBody, bodies_in
@@ -93,11 +94,16 @@ def simplify(functional: FunctionalBuilder, target: Target, hint: Hint) -> None:
         generate_large_products(functional, hint)  # with what is computed from them
 
 
-def or_not_generated(name: str, options: Options, generate: Callable[[], T]) -> T | None:
-    """The result of `generate`, or None where there is no code, with an event that says why."""
+def or_not_generated(
+    name: str, options: Options, generate: Callable[[], T], graph: fx.GraphModule | None = None
+) -> T | None:
+    """The result of `generate`, or None where there is no code, with an event that says why; unless
+    the captured `graph` had better break."""
     try:
         return generate()
     except NotFunctionalized as reason:
+        if graph is not None and refuse(graph, reason):
+            return None
         events.emit(events.NotGenerated(function=name, reason=str(reason)))
     except FATAL:
         raise

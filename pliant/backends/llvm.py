@@ -7,7 +7,9 @@ there is no code runs as it was captured.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import fx
@@ -69,7 +71,7 @@ def compile_for(
             return _differentiable(gm, example_inputs, shapes, options, target)
         return _loaded(gm, example_inputs, shapes, options, target)
 
-    return or_not_generated(function_of(gm), options, generate) or gm.forward
+    return or_not_generated(function_of(gm), options, generate, gm) or gm.forward
 
 
 def _loaded(
@@ -115,9 +117,23 @@ def _unwrapped(graph: Unwrapped, options: Options, target: Target) -> Callable[.
 def _wants_gradients(gm: fx.GraphModule, examples: Sequence[Any]) -> bool:
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
         tensors = [e for e in examples if isinstance(e, torch.Tensor)]
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        # A step that enables gradients itself, as LBFGS does, uses them up. Others leave results
+        # with a history, which their callers without gradients don't ask for.
+        enabled = torch.is_grad_enabled() or (_enables(gm) and _goes_back(gm))
+        if enabled and any(t.requires_grad for t in tensors):
             return True
     return any(node.target is torch.autograd.grad for node in gm.graph.nodes)
+
+
+SET_GRAD: Final = torch._C._set_grad_enabled
+
+
+def _enables(gm: fx.GraphModule) -> bool:
+    return any(node.target is SET_GRAD and node.args[0] for node in gm.graph.nodes)
+
+
+def _goes_back(gm: fx.GraphModule) -> bool:
+    return any(node.target is torch.autograd.backward for node in gm.graph.nodes)
 
 
 def _differentiable(
@@ -131,15 +147,19 @@ def _differentiable(
     step of an optimizer."""
     # A graph that calls `backward` itself needs no backward of its own.
     compiler = training.TrainingCompiler(gm, shapes, options, tell, target)
-    if any(node.target is torch.autograd.backward for node in gm.graph.nodes):
+    if _goes_back(gm):
         return compiler.compile_step(example_inputs)
     try:
         return compiler.compile(example_inputs)
     except NotFunctionalized as reason:
         if has_wrappers(gm, example_inputs):
             raise  # what is inside of a wrapper doesn't tell whether it needs a gradient
-        try:
-            return _loaded(gm, example_inputs, shapes, options, target)
-        except NotFunctionalized:
-            # Why there is no joint graph tells more than why the forward alone failed as well.
-            raise reason from None
+        # A program that asks for gradients of gradients may use up the history of all results.
+        asks = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
+        others = [partial(compiler.compile_step, example_inputs)] * asks
+        others.append(partial(_loaded, gm, example_inputs, shapes, options, target))
+        for compile_otherwise in others:
+            with suppress(NotFunctionalized):
+                return compile_otherwise()
+        # Why there is no joint graph tells more than why the others failed as well.
+        raise reason from None

@@ -39,8 +39,13 @@ def _forget(key: int, forget: Callable[[], object] | None) -> None:
 
 def raised_at(error: BaseException, code: CodeType, line: int) -> bool:
     """Whether the error came out of this line of `code`, in its outermost activation."""
+    return line_of(error, code) == line
+
+
+def line_of(error: BaseException, code: CodeType) -> int | None:
+    """The line of `code` that the error came out of, in its outermost activation."""
     entry = _outermost(error, code)
-    return entry is not None and entry.tb_lineno == line
+    return None if entry is None else entry.tb_lineno
 
 
 def local_of(error: BaseException, code: CodeType, name: str) -> Any:

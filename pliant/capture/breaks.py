@@ -52,6 +52,11 @@ BREAKS: dict[str, Cause] = {
     ),
     "tensor-method": Cause("This method does more than compute a tensor.", _REPLACE),
     "tensor-attribute": Cause("This attribute of a tensor is not known during capture.", _REPLACE),
+    "not-generated": Cause(
+        "No code can be generated for this operation, so PyTorch runs it, between two graphs that "
+        "are compiled.",
+        "Nothing has to be done. If that takes too long, replace it by other operations.",
+    ),
     "unsupported": Cause("Capture does not know this operation.", _REPLACE),
     "cached-function": Cause(
         "A function under functools.cache or lru_cache keeps what it returned for the same objects "

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -30,6 +31,7 @@ from pliant._native import State, isolated
 from pliant.base import events
 from pliant.base.errors import GraphBreakError
 from pliant.base.options import Options
+from pliant.base.refusals import ASKED, names_gradients
 from pliant.capture import library  # noqa: F401  fills the tables of handlers
 from pliant.capture.aliasing import is_kept
 from pliant.capture.breaks import BREAKS
@@ -79,17 +81,19 @@ def capture(
     fullgraph: bool = False,
     dynamic: Dynamic | None = None,
     keeps_dead_graphs: bool = False,
+    asked: Mapping[int, Break] | None = None,
 ) -> tuple[Captured, Bindings]:
     """Capture `function`, called with `values` (one for each parameter, in order of its signature).
 
     `dynamic` says which inputs become symbols. With `keeps_dead_graphs`, a graph is called even if
-    nothing needs its results. Raises `NotCaptured` if the function has to run as it is, and
+    nothing needs its results. `asked` are breaks that are asked for from the start, by instruction.
+    Raises `NotCaptured` if the function has to run as it is, and
     `GraphBreakError` for a graph break under `fullgraph`.
     """
     dynamic = dynamic or Dynamic()
     fill_late()
     # By the number of the instruction: the breaks that earlier attempts have asked for.
-    break_at: dict[int, Break] = {}
+    break_at: dict[int, Break] = dict(asked or {})
     # Attempts share `break_at`, and the dynamic history; everything else is made anew.
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
@@ -103,6 +107,9 @@ def capture(
         )  # fmt: skip
         try:
             result: Result = isolated(None, attempt.trace.cleanups, follow, attempt)
+            # Other backends, which get dead code too, may count on whole graphs.
+            if not (fullgraph or keeps_dead_graphs):
+                may_break(function, *result, break_at)
             return result
         except Restart as restart:
             break_at[restart.step] = restart.cause
@@ -112,6 +119,15 @@ def capture(
         except RecursionError as error:
             raise NotCaptured(Break("too-deep", function.__qualname__)) from error
     raise NotCaptured(Break("unsupported", "a function that breaks the graph without end"))
+
+
+def may_break(
+    function: types.FunctionType, captured: Captured, bindings: Bindings, asked: Mapping[int, Break]
+) -> None:
+    """Note in a graph that it may break where no code can be generated."""
+    follows = captured.broken is not None  # and the graph doesn't tell what
+    if bindings.graph is not None and not (follows and names_gradients(function)):
+        bindings.graph.meta[ASKED] = dict(asked)
 
 
 def without_overrides() -> Any:

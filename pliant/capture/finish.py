@@ -290,11 +290,9 @@ class Finisher:
         # Only now is it known which results the residual code uses.
         graph = self._finish_graph(graph_name.removeprefix("graph_of_"))
         head = self._mode_left() if graph is None else self._graph_call(graph_name)
-        drawing = 0
         # First, because nothing may have happened if a kept result looks otherwise.
         draws = [call for lines, _ in trace.kept_calls for call in lines] + trace.random_draws
-        if draws:
-            head, drawing = write_random_draws(emit, draws, head)
+        early = write_random_draws(emit, draws, head)
         function = emit.fresh(f"{self.name}_residual")  # a lambda's name is no identifier
         signature = f"def {function}({', '.join(emit.slots.values())}):"
         comments = [
@@ -304,7 +302,8 @@ class Finisher:
             if not (isinstance(source, Local) and source.name == name)
         ]
         # Lines are counted from 1, and the signature is the first.
-        offset = len(comments) + len(head) + 2
+        first = len(comments) + 2
+        offset = first + len(early.lines)
         shapes = None if graph is None else input_shapes(trace)
         if graph is not None:
             graph.meta[META] = shapes  # for backends that are called with the graph alone
@@ -330,8 +329,9 @@ class Finisher:
             parameters=self.parameters,
             parts=self._parts(bindings),
             graph_name=graph_name,
-            graph_line=len(comments) + drawing + 2 + (1 if self.saved else 0),
-            residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
+            graph_line=first + early.before_graph + (1 if self.saved else 0),
+            early_lines=(first, first + early.repeatable),
+            residual="\n".join([signature, *comments, *early.lines, *emit.lines, ""]),
             namespace=namespace_data(emit.namespace, self.externals),
             lines={line + offset: stack for line, stack in self.where.items()},
             resumes=tuple(self.resumes),

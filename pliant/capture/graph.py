@@ -23,6 +23,7 @@ from torch.fx.node import map_aggregate
 from pliant.base.external import PLAIN, without_addresses
 from pliant.base.graph_code import CapturedModule
 from pliant.base.position import Position
+from pliant.base.refusals import STEP
 from pliant.base.values import dataclass
 from pliant.capture.frame import Frame
 from pliant.fake.trial import Call, Trials
@@ -177,6 +178,8 @@ class GraphBuilder:
             node.kwargs = kwargs
         node.meta["stack"] = stack
         node.meta["calls"] = tuple([each.number for each in self._frames if not each.internal])
+        if self._frames:
+            node.meta[STEP] = self._frames[-1].step
         symbols = self.new_symbols()
         if symbols:
             node.meta[SYMBOLS] = symbols

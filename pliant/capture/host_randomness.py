@@ -7,6 +7,8 @@ where a number is drawn and not used. If the graph fails, the state from before 
 
 from __future__ import annotations
 
+from itertools import takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pliant.base.external import PLAIN
@@ -55,13 +57,24 @@ class RandomDraw:
     call: str  # "{}.randint(1, 6)"
     state: tuple[str, str] | None  # how the state is read and put back; None: it is new
     arguments: tuple[Value, ...] = ()  # that are no constants: "{}.setstate({})"
+    pure: bool = False  # it changes nothing from outside
+
+    @property
+    def can_be_repeated(self) -> bool:
+        return self.pure or self.state is not None
 
 
-def write_random_draws(
-    emit: Emitter, draws: list[RandomDraw], graph_call: list[str]
-) -> tuple[list[str], int]:
-    """The lines that draw and then call the graph, and the number of lines before the call. If the
-    graph fails, the generators are put back into their states."""
+@dataclass(frozen=True, slots=True)
+class EarlyLines:
+    """The lines that draw and then call the graph."""
+
+    lines: list[str]
+    before_graph: int  # so many come before the call
+    repeatable: int  # after an error in one of so many the function can run anew
+
+
+def write_random_draws(emit: Emitter, draws: list[RandomDraw], graph_call: list[str]) -> EarlyLines:
+    """If something fails, the generators are put back into their states."""
     before: list[str] = []
     undo: dict[str, str] = {}
     lines: list[str] = []
@@ -76,11 +89,12 @@ def write_random_draws(
         names = names.removesuffix(", ") if len(draw.targets) == 1 else names
         call = draw.call.format(generator, *map(emit.expression, draw.arguments))
         lines.append(f"    {names} = {call}" if names else f"    {call}")
-    if not graph_call:
-        return lines, 0
-    if not undo:
-        return [*lines, *graph_call], len(lines)
-    first = [*before, *lines, "    try:"]
-    inner = [f"    {line}" for line in graph_call]
+    may_fail = any(draw.pure for draw in draws)  # draws themselves don't
+    repeatable = len([*takewhile(attrgetter("can_be_repeated"), draws)]) if may_fail else 0
+    if not undo or not (graph_call or may_fail):
+        return EarlyLines([*lines, *graph_call], len(lines), repeatable)
+    inner = [f"    {line}" for line in (*lines, *graph_call)]
     last = ["    except BaseException:", *(f"        {line}" for line in undo.values())]
-    return [*first, *inner, *last, "        raise"], len(first)
+    first = [*before, "    try:"]
+    repeatable += len(first) if repeatable else 0
+    return EarlyLines([*first, *inner, *last, "        raise"], len(first) + len(lines), repeatable)

@@ -28,6 +28,7 @@ from pliant.dynamic.choose import (
 )
 from pliant.dynamic.history import Changed, InputHistory
 from pliant.fake import kind_without_fake
+from pliant.fake.layout import contiguous_strides
 from pliant.guards.guard import GuardKind, Load
 from pliant.guards.predicates import IsOneOf
 from pliant.guards.source import (
@@ -208,6 +209,21 @@ class Inputs:
         )
 
     # ---- tensors
+
+    def array_sizes(self, real: Any, source: Source) -> tuple[Any, ...] | None:
+        """The sizes of an array of NumPy's in rows, some of which are symbols; None if all are
+        constants."""
+        text, like = str(source), torch.empty(0).expand(*real.shape, 0)
+        strides = contiguous_strides(real.shape)
+        changed = self.history.observe_tensor(text, real.shape, strides, 0)
+        sizes: list[Any] = list(real.shape)
+        for dim in range(real.ndim):
+            choice = self._choose(text, like, dim, changed, _part(source))
+            load = Load(SeqItem(Attr(source, "shape"), dim), "value", 0)
+            if choice.state == "dynamic":
+                expr = self.trace.sizes.env.add_input(load, sizes[dim], why=choice.why)
+                sizes[dim] = to_torch(expr, self.trace.sizes.env)
+        return None if all(type(size) is int for size in sizes) else tuple(sizes)
 
     def layout(self, real: torch.Tensor, source: Source) -> Layout | None:
         """The symbolic layout of an input tensor, or None if all of its sizes and strides are

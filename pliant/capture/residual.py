@@ -274,6 +274,8 @@ class Emitter:
         return self.slots[source]
 
     def tensor(self, value: TensorValue) -> str:
+        if value.early is not None:
+            return self.slot(value.early)
         if not value.plain:
             return self.result(value.node)
         # The graph has returned a plain tensor: the object of the program's class is made here.

@@ -13,6 +13,7 @@ import time
 import types
 from collections.abc import Mapping
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,10 +35,11 @@ from pliant.capture.directives import disable
 from pliant.capture.inputs import Dynamic, observe
 from pliant.capture.interposed import capturable, is_interposed, suspended
 from pliant.capture.value import ForeignTracer
-from pliant.driver import failures, recovery, reporting, stance
+from pliant.driver import failures, recovery, refusals, reporting, stance
 from pliant.driver.callbacks import routed
 from pliant.driver.function_cache import FunctionCache
 from pliant.driver.limits import Limits, what_varied, why_none_fits
+from pliant.driver.refusals import Asked, Attempt
 from pliant.driver.verification import verifying
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.dynamic.shape_log import ShapeLog
@@ -220,17 +222,23 @@ class Compiler:
         dynamic = Dynamic(self.policy, self.functions.history(dispatcher), answers or {})
         about, times = reporting.started(dispatcher.fn, len(dispatcher.entries))
         fullgraph = self.fullgraph or interposed
-        captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, fullgraph)
-        # Capture itself may change what it has guarded on, and then a second capture sees the final
-        # state.
-        if tree.check(values) is not None:  # PyTorch imported something on the way
-            captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, fullgraph)
         backend = self._chosen_backend()
         if interposed and is_own(backend):
             backend = lookup("eager")
-        with suspended(State.current()):
-            # the graph becomes a callable
-            compiled = self._backend(captured, bindings, about, backend)
+
+        def attempt(asked: Asked) -> Attempt:
+            """Capture and backend, with breaks where they are asked for."""
+            follow = partial(self._capture, dispatcher, values, dynamic, times, fullgraph, asked)
+            captured, bindings, tree = follow()
+            # Capture itself may change what it has guarded on, and then a second capture sees the
+            # final state.
+            if tree.check(values) is not None:  # PyTorch imported something on the way
+                captured, bindings, tree = follow()
+            with suspended(State.current()):
+                # the graph becomes a callable
+                return self._backend(captured, bindings, about, backend), bindings, tree
+
+        compiled, bindings, tree = refusals.with_breaks(attempt)
         entry = Entry(tree, compiled.residual, compiled)
         # Otherwise every call would miss and compile again.
         if (failed := tree.check(values)) is not None:
@@ -252,13 +260,14 @@ class Compiler:
         dynamic: Dynamic,
         times: list[float],
         fullgraph: bool,
+        asked: Asked = None,
     ) -> tuple[Captured, Bindings, Any]:
         """Graph, residual code and guards, and the guards as a native tree."""
         try:
             # As torch.compile does: backends may count on a call for whatever is computed.
             keeps_dead_graphs = not is_own(self._chosen_backend())
             captured, bindings = capture(
-                dispatcher.fn, values, self.options, fullgraph, dynamic, keeps_dead_graphs
+                dispatcher.fn, values, self.options, fullgraph, dynamic, keeps_dead_graphs, asked
             )
         except MemoryError as error:
             # Following a program can take more memory than running it, so Python may still succeed.

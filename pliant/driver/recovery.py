@@ -37,7 +37,7 @@ def handle(
 ) -> Any:
     """What the call returns, or the exception that it raises, instead of `error`.
 
-    Three cases, if the graph raised (and not an operation in residual code):
+    Three cases, if the graph raised (and not an operation in residual code, unless it is early):
 
     - A question about data was answered the wrong way for this call: run, or first compile, the
       code for the other answer.
@@ -50,6 +50,13 @@ def handle(
     compiled: Compiled = entry.info
     captured, bindings = compiled.captured, compiled.bindings
     graph, code = bindings.graph, entry.residual.__code__
+    # What comes before the graph is early: the program may do something else first, or handle it.
+    line, (first, stop) = tracebacks.line_of(error, code), captured.early_lines
+    if line is not None and first <= line < stop and _may_run_again(error):
+        try:
+            return rerun.call(dispatcher.fn, values)
+        except BaseException as again:
+            return rerun.raising(again)
     # Residual code also runs operations of the program. What those raise is the program's own
     # error.
     if graph is not None and tracebacks.raised_at(error, code, captured.graph_line):

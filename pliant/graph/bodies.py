@@ -16,6 +16,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from pliant.base.bodies import BODY_CALLS, BodyCall
+from pliant.base.refusals import name_culprit
 from pliant.fake.overload import describe
 from pliant.fake.raising import RefusesDtypes
 from pliant.fake.tensor import Fake
@@ -208,8 +209,9 @@ def user_gradient(world: AliasWorld, gradients: Sequence[Any]) -> Iterator[None]
         node.gradient = group
 
 
-def watch_backward(world: AliasWorld, result: Any) -> tuple[list[Fake], list[Any]]:
-    """Have the nodes marked that the backward of an `autograd.Function` records when it runs.
+def watch_backward(world: AliasWorld, node: fx.Node, result: Any) -> tuple[list[Fake], list[Any]]:
+    """Have the nodes marked that the backward of an `autograd.Function` records when it runs, which
+    `node` has called.
     Returns the results that require grad, and the handles of the hooks that do it."""
     graded = [t for t in results_in(result) if t.requires_grad]
     handles: list[Any] = []
@@ -219,7 +221,7 @@ def watch_backward(world: AliasWorld, result: Any) -> tuple[list[Fake], list[Any
             # A prehook and a hook of the node of autograd are called right before and after its
             # backward.
             handles.append(function.register_prehook(_entering(world, running)))
-            handles.append(function.register_hook(_leaving(running)))
+            handles.append(function.register_hook(_leaving(node, running)))
     return graded, handles
 
 
@@ -231,9 +233,13 @@ def _entering(world: AliasWorld, running: list[Any]) -> Callable[..., None]:
     return enter
 
 
-def _leaving(running: list[Any]) -> Callable[..., None]:
+def _leaving(node: fx.Node, running: list[Any]) -> Callable[..., None]:
     def leave(gradients: Any, arrived: Any) -> None:
-        running.pop().__exit__(None, None, None)
+        try:
+            running.pop().__exit__(None, None, None)
+        except NotFunctionalized as error:
+            name_culprit(error, node)
+            raise
 
     return leave
 

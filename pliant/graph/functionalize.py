@@ -24,6 +24,7 @@ from pliant.base.bodies import BODY_CALLS, FOLLOWED
 from pliant.base.isolation import FATAL
 from pliant.base.late import Late
 from pliant.base.operators import function_record
+from pliant.base.refusals import about, name_culprit
 from pliant.base.writes import RAISES
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.python_dispatcher import python_first
@@ -78,7 +79,8 @@ def functionalize(
         with autocast.undone(), torch.set_grad_enabled(torch.is_grad_enabled()):
             return CapturedRun(gm, functionalizer, shapes, examples).run()
     except OPEN_QUESTIONS as error:
-        raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
+        refused = NotFunctionalized(f"{type(error).__name__}: {error}")
+        raise about(refused, error) from error
     finally:
         functionalizer.forget()
 
@@ -160,7 +162,11 @@ class CapturedRun:
                 self.functionalizer.begins(node)
                 first = len(self.functionalizer.function.nodes)
                 self.functionalizer.autocast = autocast.current()
-                self.env[node] = _STEPS[node.op](self, node)
+                try:
+                    self.env[node] = _STEPS[node.op](self, node)
+                except Exception as error:
+                    name_culprit(error, node)
+                    raise
                 # A call whose result is unused is dead, but must raise what eager PyTorch raises.
                 if RAISES in node.meta and not node.users:
                     keep_one(self.functionalizer.function.nodes[first:])
@@ -227,7 +233,7 @@ class CapturedRun:
         """Record a call of a Python function, such as an `autograd.Function`: PyTorch runs it."""
         name = getattr(target, "__name__", str(target))
         if self.grad and self.graded:
-            raise NotFunctionalized("autograd")
+            raise _of_no_operation("autograd")
         if name.startswith(CHANGES) or getattr(target, "__module__", "") in STATEFUL:
             raise NotFunctionalized(name)
         args = self._args(node.args) if args is None else args
@@ -254,10 +260,12 @@ class CapturedRun:
 
     def _call(self, target: Any, node: fx.Node, in_python: bool = False) -> Any:
         args, kwargs = self._args(node.args), self._args(node.kwargs)
+        if kwargs.get("requires_grad") is True and not self.differentiates:
+            raise NotFunctionalized("a leaf that is made in the graph")  # results have a history
         history = self._has_history((args, tuple(kwargs.values())))
         # This run records no history, so what is computed from such an input would lack its own.
         if history and node.target not in ("size", "stride", "dim"):
-            raise NotFunctionalized("autograd")
+            raise _of_no_operation("autograd")
         # Where an operator inside of a function can't be recorded, the function as a whole may be:
         # then what was recorded of it so far has to go.
         mark = self.functionalizer.mark()
@@ -286,7 +294,7 @@ class CapturedRun:
             if isinstance(error, (NotFunctionalized, *OPEN_QUESTIONS)):
                 raise
             # PyTorch's code, given numbers that it does not expect.
-            raise NotFunctionalized(f"{node.name}: {error}") from error
+            raise about(NotFunctionalized(f"{node.name}: {error}"), error) from error
 
     def _has_history(self, value: Any) -> bool:
         """Whether autograd would record this call: an argument is (a view of) an input that
@@ -350,7 +358,9 @@ class CapturedRun:
     def _returned(self, value: Any) -> Any:
         functionalizer = self.functionalizer
         if type(value) is ListedItems:
-            raise NotFunctionalized("a list of what is in a tensor")
+            error = NotFunctionalized("a list of what is in a tensor")
+            name_culprit(error, next(node for node, made in self.env.items() if made is value))
+            raise error
         if type(value) is not Fake:
             return functionalizer.number(value) if isinstance(value, SYMBOLIC) else value
         return self._output_view(value, self._writes(value, functionalizer.alias(value)))
@@ -387,6 +397,13 @@ class CapturedRun:
         if base.input is not None:
             return 0
         return value._version if self.differentiates else alias.counter.writes
+
+
+def _of_no_operation(reason: str) -> NotFunctionalized:
+    """The error for what isn't about one operation: without it the next one would be refused."""
+    error = NotFunctionalized(reason)
+    name_culprit(error, None)
+    return error
 
 
 def _has_body(args: Sequence[Any]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final, Generic, TypeVar
 
@@ -21,6 +22,7 @@ from pliant.base.checks import suppose
 from pliant.base.errors import DataDependentError
 from pliant.base.operators import function_record
 from pliant.base.position import Position
+from pliant.base.refusals import about, name_culprit
 from pliant.base.values import dataclass
 from pliant.fake.layout import contiguous_strides, nesting
 from pliant.fake.overload import Overload, describe
@@ -150,27 +152,40 @@ class JointFunctionalizer(Functionalizer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._begun: list[tuple[int, tuple[Position, ...]]] = []  # and autograd's count by then
+        # What has begun, and autograd's count by then.
+        self._begun: list[tuple[int, fx.Node, tuple[Position, ...]]] = []
 
     def begins(self, node: fx.Node) -> None:
         super().begins(node)
         # Autograd numbers its formulas in the order in which they are made.
-        self._begun.append((torch.autograd._get_sequence_nr(), self.stack))
+        self._begun.append((torch.autograd._get_sequence_nr(), node, self.stack))
 
     def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
-        formula = torch._C._current_autograd_node()
-        if formula is not None:
-            at = bisect_right(self._begun, formula._sequence_nr(), key=itemgetter(0))
-            # The last node that began before autograd made this formula: its line of the program
-            # made it.
-            node.stack = self._begun[at - 1][1] if at else ()
+        if torch._C._current_autograd_node() is not None:
+            began = self.formula_of()
+            node.stack = began[1] if began else ()
         return super().add(node, fakes)
+
+    def formula_of(self) -> tuple[fx.Node, tuple[Position, ...]] | None:
+        """The node whose gradient formula is running, and its stack; None in the forward."""
+        formula = torch._C._current_autograd_node()
+        if formula is None:
+            return None
+        # The last one that began before autograd made this formula: its line of the program made
+        # it.
+        at = bisect_right(self._begun, formula._sequence_nr(), key=itemgetter(0))
+        return self._begun[at - 1][1:] if at else None
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         op = describe(func)
-        if self._quiet or op.record.workspace is None:
-            return super().dispatch(func, args, kwargs)
-        return self._with_workspace(op, op.record.workspace, args, kwargs)
+        try:
+            if self._quiet or op.record.workspace is None:
+                return super().dispatch(func, args, kwargs)
+            return self._with_workspace(op, op.record.workspace, args, kwargs)
+        except Exception as error:
+            if (began := self.formula_of()) is not None:
+                name_culprit(error, began[0])
+            raise
 
     def _with_workspace(
         self, op: Overload, which: int, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -247,9 +262,10 @@ def _trace(
         with autocast.undone(), torch.set_grad_enabled(torch.is_grad_enabled()):
             return traced.trace(env.required)
     except (*OPEN_QUESTIONS, DataDependentError) as error:
-        raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
+        refused = NotFunctionalized(f"{type(error).__name__}: {error}")
+        raise about(refused, error) from error
     except RuntimeError as error:  # autograd refuses, when the program runs too
-        raise NotFunctionalized(str(error)) from error
+        raise about(NotFunctionalized(str(error)), error) from error
     finally:
         torch._C._autograd._saved_tensors_hooks_set_tracing(hooked)
         traced.forget()
@@ -267,6 +283,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         self.changed: list[Fake] = []  # tensors whose gradient the program changes itself
         self.handles: list[Any] = []  # of hooks
         self.new_leaves: list[Fake] = []
+        self.arrived: list[int] = []  # leaves, as their gradients came
         self.grad_mode: bool | None = None  # that it leaves behind
 
     def trace(self, required: Sequence[Cond]) -> Traced:
@@ -298,7 +315,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
             return MODULE_CALLS[BODY_CALLS[node.target]](self, node)
         result = super()._call_body(node)
         if FOLLOWED in node.meta and torch.is_grad_enabled():
-            graded, handles = watch_backward(self.functionalizer, result)
+            graded, handles = watch_backward(self.functionalizer, node, result)
             self.changed += graded
             self.handles += handles
             if graded and node.meta[FOLLOWED] != BOTH:
@@ -442,8 +459,12 @@ class _JointRun(DifferentiatedRun[Joint]):
         preconditions = self._check_required(required)
         function.outputs = [self._returned(out) for out in outputs]
         # Outputs first, then gradients, as `Joint` says.
-        with_gradient = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
-        function.outputs += [self._gradient(grad) for grad in gradients if type(grad) is Fake]
+        found = {at: g for at, g in zip(leaves, gradients, strict=True) if type(g) is Fake}
+        arrived = [
+            at for at in dict.fromkeys(self.arrived) if at in found and self.examples[at].is_leaf
+        ]
+        with_gradient = order_of_edges(arrived, [at for at in found if at not in arrived])
+        function.outputs += [self._gradient(found[at]) for at in with_gradient]
         return Joint(
             function=function,
             inputs=len(self.inputs),
@@ -518,12 +539,18 @@ class _JointRun(DifferentiatedRun[Joint]):
         if not leaves:
             raise NotFunctionalized("outputs that require grad, and depend on no leaf")
         tangents = [self._tangent(out) for out in outputs]
+        for at, leaf in leaves.items():
+            self.handles.append(leaf.register_hook(partial(self._note_arrival, at)))
         # All leaves, even if some gradients aren't wanted later: `_Backward` drops what isn't
         # wanted.
         gradients = torch.autograd.grad(outputs, list(leaves.values()), tangents, allow_unused=True)
         if all(grad is None for grad in gradients):  # of views that were made without grad
             raise NotFunctionalized("outputs that require grad, and depend on no leaf")
         return gradients
+
+    def _note_arrival(self, at: int, gradient: Any) -> None:
+        """Note in which order the leaves get their gradients."""
+        self.arrived.append(at)
 
     def _tangent(self, out: Fake) -> Fake:
         """Add an input for the gradient of `out`, with the output's layout, or contiguous if that
@@ -534,6 +561,36 @@ class _JointRun(DifferentiatedRun[Joint]):
         tangent = make(self.functionalizer._self, *layout)
         self.functionalizer.add_input(tangent, len(self.functionalizer.function.inputs), False)
         return tangent
+
+
+def order_of_edges(leaves: Sequence[int], others: Sequence[int]) -> list[int]:
+    """The order of a node's edges for which autograd visits these leaves in their order, as their
+    hooks show: it keeps nodes that are ready in a heap, in which all leaves come first."""
+    edges = [-1] * len(leaves)
+    for leaf, place in zip(leaves, _visited(len(leaves), len(others)), strict=True):
+        edges[place] = leaf
+    return [*edges, *others]
+
+
+def _visited(leaves: int, others: int) -> list[int]:
+    """The places among the edges in which the leaves are taken from the heap: C++'s own, whose
+    parent nodes are replaced by the right child if both are equal."""
+    heap, order = list(range(leaves + others)), list[int]()
+    while heap and heap[0] < leaves:
+        order.append(heap[0])
+        last, hole = heap.pop(), 0
+        while heap and 2 * hole + 1 < len(heap):
+            left, right = 2 * hole + 1, 2 * hole + 2
+            takes_left = right == len(heap) or (heap[right] >= leaves > heap[left])
+            child = left if takes_left else right
+            heap[hole], hole = heap[child], child
+        if heap:
+            heap[hole] = last
+            parent = (hole - 1) // 2
+            while hole and heap[parent] >= leaves > heap[hole]:
+                heap[hole], heap[parent] = heap[parent], heap[hole]
+                hole, parent = parent, (parent - 1) // 2
+    return order
 
 
 def _nests(out: Fake) -> bool:

@@ -60,7 +60,8 @@ class _StepRun(DifferentiatedRun[WholeStep]):
     def trace(self, required: Sequence[Cond]) -> WholeStep:
         self.written: dict[int, bool] = {}  # leaves whose gradient is set: before it is written?
         self.dropped: list[int] = []
-        self.retains = False  # whether what a backward needs may be there after it
+        # Whether what a backward needs may be there in the end.
+        self.retains = all(n.target is not torch.autograd.backward for n in self.gm.graph.nodes)
         results, leaves = self._run_with_autograd()
         self._check_frozen(list(leaves.values()))
         with self.functionalizer:

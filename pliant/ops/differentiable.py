@@ -25,10 +25,11 @@ _below_autograd = torch._C._AutoDispatchBelowAutograd
 
 
 class _Linear(torch.autograd.Function):
-    """`F.linear` of an input with any number of dimensions."""
+    """`F.linear` of an input with any number of dimensions. Its gradients come in eager's order,
+    which hooks on parameters show: that of the bias first."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any, bias: Any) -> Any:
+    def forward(ctx: Any, bias: Any, x: Any, weight: Any) -> Any:
         ctx.save_for_backward(x, weight)
         # Autograd records this function as a whole, not the operators in it.
         with _below_autograd():
@@ -38,7 +39,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         (grad,) = grads
         x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        needs_bias, needs_x, needs_weight = ctx.needs_input_grad
         for_x = for_weight = for_bias = None
         with _once():
             rows = _rows(grad)
@@ -48,13 +49,13 @@ class _Linear(torch.autograd.Function):
                 for_weight = _weight_gradient(rows, _rows(x), weight)
             if needs_bias:
                 for_bias = rows.sum(0)
-        return for_x, for_weight, for_bias
+        return for_bias, for_x, for_weight
 
 
 def _linear_gradient(grad: Any, weight: Any) -> Any:
     if not torch.is_grad_enabled():
         return aten.matmul.default(grad, weight)
-    return _Linear.apply(grad, weight.t(), None)
+    return _Linear.apply(None, grad, weight.t())
 
 
 def _weight_gradient(rows: Any, flat: Any, weight: Any) -> Any:
@@ -82,7 +83,7 @@ def differentiable_linear(x: Any, weight: Any, bias: Any = None) -> Any:
     tensors = [t for t in (x, weight, bias) if t is not None]
     if not is_plain_float(tensors) or x.dim() < 2 or weight.dim() != 2:
         return NotImplemented
-    return _Linear.apply(x, weight, bias)
+    return _Linear.apply(bias, x, weight)
 
 
 class _Matmul(torch.autograd.Function):
@@ -110,7 +111,7 @@ def _matmul(a: Any, b: Any) -> Any:
     if not is_plain_float([a, b]) or a.dim() < 3:
         return NotImplemented
     if b.dim() == 2:
-        return _Linear.apply(a, b.t(), None)
+        return _Linear.apply(None, a, b.t())
     if a.dim() != b.dim():
         return NotImplemented
     batches = zip(a.shape[:-2], b.shape[:-2], strict=True)

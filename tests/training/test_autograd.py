@@ -391,3 +391,29 @@ def test_a_compiled_function_in_a_checkpoint_is_compiled_once(x, y, multiply) ->
         result = multiply(x, y)
     result.sum().backward()
     assert states == [True] * 2
+
+
+FACTORIES = {
+    "zeros": lambda x: torch.zeros(4, requires_grad=True),
+    "like": lambda x: torch.ones_like(x, requires_grad=True),
+    "tensor": lambda x: torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True),
+    "copy": lambda x: torch.asarray(x, copy=True, requires_grad=True),
+}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_leaves_that_only_the_graph_knows(name: str, enabled: bool) -> None:
+    """No input requires grad, but the results do."""
+
+    def function(x):
+        with torch.set_grad_enabled(enabled):
+            w = FACTORIES[name](x)
+        return (w * x).sum(), w
+
+    x = torch.ones(4)
+    for result, w in (compiled(function)(x), function(x)):
+        assert result.requires_grad
+        assert w.is_leaf
+        (gradient,) = torch.autograd.grad(result, w)
+        torch.testing.assert_close(gradient, x)

@@ -1,5 +1,7 @@
 """Hooks that may do anything, in generated code: when they are called, how often, with what."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,7 +9,7 @@ from torch import nn
 
 import pliant
 from pliant.base import events
-from tests.support.training_programs import trains_alike
+from tests.support.training_programs import rows, trains_alike
 
 
 def network():
@@ -288,3 +290,74 @@ def test_numbers_of_handles() -> None:
         run(torch.randn(3, 8)).sum().backward()
         counts.append(handle.next_id - before)
     assert counts[0] == counts[1]
+
+
+# ---- of parameters
+
+NETWORKS = {
+    "linear": network,
+    "norms": lambda: nn.Sequential(
+        nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 2, bias=False)
+    ),
+    "attention": lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 4)),
+        nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True),
+        nn.Flatten(),
+        nn.Linear(8, 2),
+    ),
+    "convolutions": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 8)),
+        nn.Conv1d(1, 4, 3, padding=1),
+        nn.BatchNorm1d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("accumulated", [False, True])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_of_parameters_in_order(name: str, accumulated: bool) -> None:
+    """Each gradient arrives when it would in eager PyTorch."""
+
+    def make(compile):
+        model, log = NETWORKS[name](), []
+
+        def hook(name, _):
+            log.append(name)
+
+        for name_, parameter in model.named_parameters():
+            if accumulated:
+                parameter.register_post_accumulate_grad_hook(partial(hook, name_))
+            else:
+                parameter.register_hook(partial(hook, name_))
+        run = compile(model)
+
+        def step(x, y):
+            model.zero_grad()
+            loss = F.mse_loss(run(x), y)
+            loss.backward()
+            return loss
+
+        return step, [model, log]
+
+    trains_alike(make, rows(4, 4, 7, 3), close=(1e-3, 1e-5))
+
+
+def test_of_parameters_beside_a_tensor_with_a_history() -> None:
+    outer = nn.Linear(8, 8)
+    model = network()
+    compiled = pliant.compile(model, backend="llvm")
+    logs = []
+    for run in (compiled, model):
+        log: list[str] = []
+        handles = [
+            parameter.register_hook(lambda gradient, name=name, log=log: log.append(name))
+            for name, parameter in [*model.named_parameters(), *outer.named_parameters()]
+        ]
+        run(outer(torch.randn(3, 8)).sin()).sum().backward()
+        for handle in handles:
+            handle.remove()
+        logs.append(log)
+    assert logs[0] == logs[1]

@@ -39,7 +39,9 @@ class TensorValue(Value):
     it.
     """
 
-    __slots__ = ("attributes", "cls", "fake", "node", "parts", "plain", "real", "slots", "written")
+    __slots__ = (
+        "attributes", "cls", "early", "fake", "node", "parts", "plain", "real", "slots", "written",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class TensorValue(Value):
         self.cls = cls
         self.real = real
         self.plain = False
+        self.early: Source | None = None  # what stands for it, if residual code makes it
         self.parts: Any = None  # attributes of a wrapper that the program makes
         self.attributes: Mapping | None = None
         self.slots: dict[str, Value] = {}  # attributes written that are not in the __dict__: grad

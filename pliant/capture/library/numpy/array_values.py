@@ -30,14 +30,17 @@ class ArrayValue(GraphObject):
     """An array, or a number of NumPy's. `example` is one of its kind.
 
     Of a number that follows from inputs alone `example` is the number itself; `specialise` adds
-    the guards that those inputs stay what they are.
+    the guards that those inputs stay what they are. `real` is the array itself, if it is one from
+    outside.
     """
 
-    __slots__ = ("specialise",)
+    __slots__ = ("real", "specialise", "tensor")
 
     def __init__(self, node: fx.Node, example: Any, source: Source | None = None) -> None:
         super().__init__(node, example, source)
         self.specialise: Callable[[], None] | None = None
+        self.real: Any = None
+        self.tensor: Value | None = None  # that shares its memory, if there is one
 
     def constant(self) -> Any:
         if self.specialise is None:
@@ -59,7 +62,7 @@ class InputNumber(ArrayValue):
         self.example = real
         self.number = number
         self.make_node = make_node
-        self.specialise = None
+        self.specialise = self.real = self.tensor = None
         self._node: fx.Node | None = None
 
     @property
@@ -79,11 +82,13 @@ class ShapedArray(ArrayValue):
 
     __slots__ = ("_example", "dtype", "sizes")
 
-    def __init__(self, node: fx.Node, dtype: Any, sizes: tuple[Any, ...]) -> None:
+    def __init__(
+        self, node: fx.Node, dtype: Any, sizes: tuple[Any, ...], source: Source | None = None
+    ) -> None:
         self.dtype = dtype
         self.sizes = sizes
         self._example: Any = None
-        super().__init__(node, None)
+        super().__init__(node, None, source)
         del node.meta["object"]  # as it is not made yet
 
     @property

@@ -23,6 +23,7 @@ import torch
 from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
 from pliant.capture.indexing import AS_INDEX
+from pliant.capture.library.numpy import early as early_arrays
 from pliant.capture.library.numpy import shapes
 from pliant.capture.library.numpy.array_values import (
     ArrayValue,
@@ -112,6 +113,9 @@ TAKES_TENSORS = frozenset(
         "hstack", "vstack", "dstack", "column_stack", "atleast_1d", "atleast_2d",
     }
 )  # fmt: skip
+# With an option they use an argument's memory for their own work.
+OVERWRITES = frozenset({"median", "nanmedian", "percentile", "nanpercentile", "quantile",
+                        "nanquantile"})  # fmt: skip
 WRITES = frozenset({"sort", "fill", "resize", "put", "partition", "itemset", "byteswap"})
 REFUSED_METHODS = frozenset(
     {"tobytes", "tofile", "dump", "dumps", "nonzero", "compress", "setflags",
@@ -126,18 +130,29 @@ PLAIN_RESULTS = frozenset({bool, int, float, complex, str})
 VIEWS = ("T", "mT", "real", "imag")
 
 
+def _name_of_type(dtype: Any) -> str:
+    """What tells the type from others: the `str` of one with fields says only how large it is."""
+    name: str = repr(dtype) if dtype.kind == "V" else dtype.str
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayKind:
     """The predicate that an array has this type, shape and layout."""
 
     dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: tuple[int | None, ...]  # None: any
+    strides: tuple[int, ...] | None  # None: those of rows
     writable: bool
 
     def __call__(self, value: Any) -> bool:
-        kind = (value.dtype.str, value.shape, value.strides, value.flags.writeable)
-        return kind == (self.dtype, self.shape, self.strides, self.writable)
+        if (_name_of_type(value.dtype), value.flags.writeable) != (self.dtype, self.writable):
+            return False
+        if self.strides is not None:
+            return (value.shape, value.strides) == (self.shape, self.strides)
+        pairs = zip(value.shape, self.shape)
+        fits = value.ndim == len(self.shape) and all(n is None or size == n for size, n in pairs)
+        return fits and value.flags.c_contiguous
 
     def __repr__(self) -> str:
         return f"(lambda a: (a.dtype.str, a.shape) == {(self.dtype, self.shape)})"
@@ -147,11 +162,26 @@ NUMPY_2 = numpy is not None and int(numpy.__version__.partition(".")[0]) >= 2
 
 
 def _array_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+    sizes = None
     if not isinstance(source, Fixed):
         trace.guard(GuardKind.TYPE, source, type(real))
-        kind = ArrayKind(real.dtype.str, real.shape, real.strides, real.flags.writeable)
+        in_rows = real.flags.c_contiguous and real.dtype.kind in "biufc"
+        sizes = trace.inputs.array_sizes(real, source) if in_rows else None
+        shape, strides = (real.shape if sizes is None else sizes), real.strides
+        fixed = tuple([n if type(n) is int else None for n in shape])
+        kind = ArrayKind(
+            dtype=_name_of_type(real.dtype),
+            shape=fixed,
+            strides=strides if None not in fixed else None,
+            writable=real.flags.writeable,
+        )
         trace.guard(GuardKind.PREDICATE, source, kind)
-    value = ArrayValue(trace.graph.input(source, real), checked(example_array(real)), source)
+    node, value = trace.graph.input(source, real), None
+    if sizes is None:
+        value = ArrayValue(node, checked(example_array(real)), source)
+    else:
+        value = ShapedArray(node, real.dtype, sizes, source)
+    value.real = real
     return value
 
 
@@ -197,7 +227,10 @@ def record_array(
     pairs = [_both(trace, arg, name, any_number, sizes is not None) for arg in args]
     named = {key: _both(trace, arg, name) for key, arg in kwargs.items()}
     examples = [pair[1] for pair in pairs]
-    result = _try(name, function, examples, {key: pair[1] for key, pair in named.items()})
+    options = {key: pair[1] for key, pair in named.items()}
+    result = _try(name, function, examples, options)
+    if not writes and _wrote(target, examples, options, result):
+        raise Break("unsupported-function", f"{name}, which writes to an argument")
     specialise = _specialise_all(trace, [*args, *kwargs.values()])
     if specialise is not None and type(result) in PLAIN_RESULTS:  # `float(number)`
         specialise()
@@ -207,6 +240,10 @@ def record_array(
         # Writes to arrays are not tracked, so they can't be undone.
         trace.graph_effects.other = True
         trace.changes += 1
+    if not writes and isinstance(result, numpy.ndarray):
+        early = early_arrays.source_of_early(trace, target, args, kwargs)
+        if early is not None:
+            return _made_early(trace, early, checked(result), sizes)
     nodes = {key: pair[0] for key, pair in named.items()}
     array_node = trace.graph.operation(
         target, tuple(pair[0] for pair in pairs), nodes, trace.stack(), writes
@@ -216,6 +253,31 @@ def record_array(
     value = _result(trace, array_node, result, name)
     if isinstance(value, ArrayValue) and isinstance(result, numpy.generic):
         value.specialise = specialise
+    return value
+
+
+def _wrote(
+    target: Callable[..., Any] | str, args: list[Any], options: dict[str, Any], result: Any
+) -> bool:
+    """Whether NumPy has written to an argument, other than by `out=`."""
+    if isinstance(target, numpy.ufunc):
+        return len(args) > target.nin
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name == "nan_to_num":  # with `copy=False`
+        return result is args[0]
+    if name in OVERWRITES and any(option is True for option in (*args, *options.values())):
+        return True
+    # What is given as `out`, by position, is also the result.
+    return any(isinstance(arg, numpy.ndarray) and arg is result for arg in args[1:])
+
+
+def _made_early(trace: Trace, source: Source, result: Any, sizes: Any) -> ArrayValue:
+    """An array that residual code makes before the graph."""
+    node = trace.graph.input(source, result)
+    if sizes is not None:
+        return ShapedArray(node, result.dtype, sizes, source)
+    value = ArrayValue(node, example_array(result), source)
+    value.real = result  # with its layout
     return value
 
 
@@ -612,6 +674,9 @@ def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None)
                 kwargs["dtype"] = Const(_tensor_type(trace, real, data))
                 data = _with_plain_numbers(trace, data)
             return otherwise(trace, data, **kwargs)
+        made = early_arrays.converted(trace, real, array, kwargs)
+        if made is not None:
+            return made
         options = {key: trace.read(value).constant() for key, value in kwargs.items()}
         shaped = array if isinstance(array, ShapedArray) else None
         array_example = array.example if shaped is None else shaped.small()

@@ -133,9 +133,10 @@ def _ask(trace: Trace, call: Call, before: list[Value], kept: Kept, is_new: bool
     looks = plain_tuple([_look(trace, tensor.fake, example) for tensor, example in kept.examples])
     arguments = (call.target, plain_tuple(positional), Mapping(dict, {**named}), looks)
     target, parts = kept.sources[:1], kept.sources[1:]
-    lines = [RandomDraw(target * is_new, Const(kept_result), CALL, None, arguments)]
+    lines = [RandomDraw(target * is_new, Const(kept_result), CALL, None, arguments, pure=True)]
     if is_new and parts:
-        lines.append(RandomDraw(parts, kept.result, "{}" if len(parts) > 1 else "{}[0]", None))
+        text = "{}" if len(parts) > 1 else "{}[0]"
+        lines.append(RandomDraw(parts, kept.result, text, None, pure=True))
     trace.kept_calls.append((lines, Restart(trace.frames[-1].step, call.refused)))
 
 

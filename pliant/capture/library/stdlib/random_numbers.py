@@ -84,7 +84,7 @@ def drawn(
     if type(example_result) in DRAWN:
         target = DrawnNumber(number, name)
         trace.changes += 1
-        trace.random_draws.append(RandomDraw((target,), owner, call, state))
+        trace.random_draws.append(RandomDraw((target,), owner, call, state, pure=state is None))
         return DRAWN[type(example_result)](trace, target, example_result)
     is_list = type(example_result) is list
     items = example_result if is_list else [] if example_result is None else [example_result]
@@ -92,7 +92,8 @@ def drawn(
         raise Break("random-state", f"{name}(), which does not draw a number")
     targets = [DrawnNumber(number + i, name) for i in range(len(items))]
     trace.changes += 1
-    trace.random_draws.append(RandomDraw(tuple(targets), owner, call, state))
+    draw = RandomDraw(tuple(targets), owner, call, state, pure=state is None)
+    trace.random_draws.append(draw)
     values = [drawn_number(trace, *pair) for pair in zip(targets, items, strict=True)]
     if is_list:
         return Sequence(list, list(values))
@@ -180,7 +181,7 @@ def get_state(trace: Trace, owner: Value) -> Value:
     number = sum(len(draw.targets) for draw in trace.random_draws)
     target = DrawnNumber(number, "state")
     trace.changes += 1
-    trace.random_draws.append(RandomDraw((target,), generator, "{}.getstate()", None))
+    trace.random_draws.append(RandomDraw((target,), generator, "{}.getstate()", None, pure=True))
     return RandomState(target)
 
 
@@ -191,7 +192,8 @@ def set_state(trace: Trace, owner: Value, state: Value) -> Value:
         raise Break("random-state", "a state that the program has made")
     own = None if isinstance(generator.source, DrawnNumber) else PYTHON_STATE
     trace.changes += 1
-    trace.random_draws.append(RandomDraw((), generator, "{}.setstate({})", own, (value,)))
+    draw = RandomDraw((), generator, "{}.setstate({})", own, (value,), pure=own is None)
+    trace.random_draws.append(draw)
     return NONE
 
 
@@ -216,7 +218,8 @@ def make_generator(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     number = sum(len(draw.targets) for draw in trace.random_draws)
     target = DrawnNumber(number, "Random")
     trace.changes += 1
-    trace.random_draws.append(RandomDraw((target,), Const(random), f"{{}}.Random({text})", None))
+    text = f"{{}}.Random({text})"
+    trace.random_draws.append(RandomDraw((target,), Const(random), text, None, pure=True))
     return RandomGenerator(None, target)
 
 

@@ -176,11 +176,16 @@ def backward(
     arguments = [tensors, grad_tensors, retain_graph, create_graph, NONE, inputs]
     pairs = [convert(trace, value, NAME) for value in arguments]
     # Before the run on fakes, which adds to these gradients.
-    before = [_settle(trace, leaf) for leaf in leaves]
+    settings = [_setting(trace, leaf) for leaf in leaves]
+    before = [None if held is None else held.fake for held in settings]
+    for leaf, fake in zip(leaves, before, strict=True):
+        leaf.fake.grad = fake
     # Formulas of gradients treat small sizes apart.
     with trace.sizes.env.taken_as_large():
         result = run_on_fakes(trace, NAME, _backward_beside, [before, *(p[1] for p in pairs)], {})
     trace.sizes.emit_checks()  # in front of `backward`, which can't be undone
+    for leaf, held in zip(leaves, settings, strict=True):
+        _settle(trace, leaf, held)
     about_to_write(trace, torch.autograd.backward, result.mutated)
     trace.changes += 1
     trace.writes_tensors = True
@@ -224,22 +229,23 @@ def tensors_in(trace: Trace, value: Value) -> list[TensorValue]:
     return [item for item in read if isinstance(item, TensorValue)]
 
 
-def _settle(trace: Trace, leaf: TensorValue) -> Any:
-    """Have the graph write a gradient that the program has set in Python only: `backward` adds to
-    it. Returns the fake of the gradient, or None if there is none."""
+def _setting(trace: Trace, leaf: TensorValue) -> TensorValue | None:
+    """The gradient that a leaf has by now, if there is one."""
     value = gradient(trace, leaf)
     setting = NONE if value is None else trace.read(value)
     if setting is not NONE and not isinstance(setting, TensorValue | Const):
         raise Break("tensor-attribute", f"{NAME} with a gradient of another kind")
-    held = setting if isinstance(setting, TensorValue) else None
-    node, fake = (None, None) if held is None else (held.node, held.fake)
+    return setting if isinstance(setting, TensorValue) else None
+
+
+def _settle(trace: Trace, leaf: TensorValue, held: TensorValue | None) -> None:
+    """Have the graph write a gradient that the program has set in Python only: `backward` adds to
+    it."""
     outside = held is not None and held.source is not None
     if "grad" in leaf.written or outside:  # what `backward` adds to is an input of the graph
         leaf.written.pop("grad", None)
-        args = (leaf.node, "grad", node)
+        args = (leaf.node, "grad", None if held is None else held.node)
         trace.graph.operation(setattr, args, {}, trace.stack(), True).meta[WRITES] = WHOLLY
-    leaf.fake.grad = fake
-    return fake
 
 
 def take_gradients(trace: Trace, leaves: list[TensorValue]) -> None:
