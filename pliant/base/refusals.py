@@ -35,7 +35,7 @@ FEWEST: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedOperation:
     """An operation without code: the step that recorded it, its name, and why there is none."""
 
     step: int
@@ -89,5 +89,5 @@ def refuse(graph: Any, error: BaseException) -> bool:
     if STEP not in node.meta or len(others) < FEWEST or _asks_for_inner(graph, node):
         return False
     name = getattr(node.target, "__name__", str(node.target))
-    graph.meta[REFUSED] = Refusal(node.meta[STEP], name, str(error))
+    graph.meta[REFUSED] = RefusedOperation(node.meta[STEP], name, str(error))
     return True

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pliant.base import events
-from pliant.base.refusals import ASKED, REFUSED, Refusal
+from pliant.base.refusals import ASKED, REFUSED, RefusedOperation
 from pliant.capture.capture import NotCaptured
 from pliant.capture.value import Break
 from pliant.runtime import graphs
@@ -40,7 +40,7 @@ def with_breaks(attempt: Callable[[Asked], Attempt]) -> Attempt:
 def _asked(result: Attempt) -> Asked:
     """The breaks to ask for next time; None if the graph is compiled."""
     graph = result[1].graph
-    refusal: Refusal | None = None if graph is None else graph.meta.get(REFUSED)
+    refusal: RefusedOperation | None = None if graph is None else graph.meta.get(REFUSED)
     if graph is None or refusal is None:
         return None
     what = f"{refusal.operation}: {refusal.reason}"
@@ -53,7 +53,7 @@ def _settle(result: Attempt) -> None:
     if graph is None:
         return
     graph.meta.pop(ASKED, None)
-    refusal: Refusal | None = graph.meta.pop(REFUSED, None)
+    refusal: RefusedOperation | None = graph.meta.pop(REFUSED, None)
     if refusal is not None:
         name = graphs.function_of(graph)
         events.emit(events.NotGenerated(function=name, reason=refusal.reason))

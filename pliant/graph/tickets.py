@@ -63,7 +63,7 @@ def kept_by(ticket: torch.Tensor) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class History:
+class KeptHistory:
     """What a call under autograd has left: its results, and leaves that stand for arguments."""
 
     results: tuple[torch.Tensor, ...]
@@ -91,7 +91,7 @@ class WithHistory(PythonCall):
         with torch.enable_grad():
             result = self.function.call(args)
         results = tuple([t for t in leaves_in(result) if isinstance(t, torch.Tensor)])
-        history = History(results, tuple(leaves))
+        history = KeptHistory(results, tuple(leaves))
         return (*[t.detach() for t in results], issue(history))
 
 

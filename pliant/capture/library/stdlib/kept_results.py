@@ -52,7 +52,7 @@ SEEN_STATE = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class CachedCall:
     """A call of a cached function."""
 
     target: Any  # a CachedFunction
@@ -70,7 +70,7 @@ class Call:
 class Kept:
     """What the first such call gives, with an example of each tensor."""
 
-    call: Call
+    call: CachedCall
     result: Value
     sources: tuple[KeptResult, ...]  # of the result, then of what is in it
     examples: tuple[tuple[TensorValue, torch.Tensor], ...]
@@ -109,7 +109,7 @@ def ask_before(
     """The result of a call with symbolic numbers, if that is a tensor or a tuple of tensors, and if
     the arguments are known before the graph; otherwise None."""
     arguments = tuple([trace.read(arg) for arg in (*args, *kwargs.values())])
-    call = Call(target, arguments, tuple(kwargs), refused)
+    call = CachedCall(target, arguments, tuple(kwargs), refused)
     before = [value for arg in arguments if (value := _before(trace, arg)) is not None]
     if len(before) < len(arguments) or not _sees_same_state(trace):
         return None
@@ -127,7 +127,7 @@ def ask_before(
     return kept.result
 
 
-def _ask(trace: Trace, call: Call, before: list[Value], kept: Kept, is_new: bool) -> None:
+def _ask(trace: Trace, call: CachedCall, before: list[Value], kept: Kept, is_new: bool) -> None:
     """Have residual code make the call: each call of the program counts."""
     positional, named = call.split(before)
     looks = plain_tuple([_look(trace, tensor.fake, example) for tensor, example in kept.examples])
@@ -171,7 +171,7 @@ def _sees_same_state(trace: Trace) -> bool:
     return all(getattr(now, name) == getattr(trace.state, name) for name in SEEN_STATE)
 
 
-def _are_equal(trace: Trace, first: Call, second: Call) -> bool:
+def _are_equal(trace: Trace, first: CachedCall, second: CachedCall) -> bool:
     """Whether a call has the arguments of an earlier one. Then it gives the same object; otherwise
     it must not, which is guarded."""
     if first.names != second.names or len(first.arguments) != len(second.arguments):
@@ -187,7 +187,7 @@ def _are_equal(trace: Trace, first: Call, second: Call) -> bool:
     return True
 
 
-def _follow(trace: Trace, call: Call) -> Kept | None:
+def _follow(trace: Trace, call: CachedCall) -> Kept | None:
     """What the function gives, as inputs of the graph; None if it gives something else."""
     changes, function = trace.changes, call.target.function
     body = follow_body(trace, call.target.real.__qualname__, function, *call.split(call.arguments))
@@ -232,7 +232,7 @@ def _is_usual(trace: Trace, fake: Any, cls: type) -> bool:
     return all(_number_before(trace, number) is not None for number in layout)
 
 
-def _examples(trace: Trace, call: Call, tensors: list[TensorValue]) -> list[torch.Tensor]:
+def _examples(trace: Trace, call: CachedCall, tensors: list[TensorValue]) -> list[torch.Tensor]:
     """Tensors that look as the results do for the numbers of this call: what the cache has, or
     new ones."""
     new = [_example(trace, tensor.fake) for tensor in tensors]
@@ -260,7 +260,7 @@ def _hints(trace: Trace, numbers: Items[Any]) -> list[int]:
     return [int(value or 0) for value in values]
 
 
-def _remembered(trace: Trace, call: Call) -> Any:
+def _remembered(trace: Trace, call: CachedCall) -> Any:
     """What the cache has for this call; it is not asked if that would run code of the program."""
     numbers = []
     for value in call.arguments:
@@ -296,6 +296,6 @@ def _input(
     return value
 
 
-def _source(trace: Trace, call: Call) -> KeptResult:
+def _source(trace: Trace, call: CachedCall) -> KeptResult:
     trace.kept_results += 1
     return KeptResult(trace.kept_results, call.target.real.__name__)
