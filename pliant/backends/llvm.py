@@ -117,9 +117,7 @@ def _unwrapped(graph: Unwrapped, options: Options, target: Target) -> Callable[.
 def _wants_gradients(gm: fx.GraphModule, examples: Sequence[Any]) -> bool:
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
         tensors = [e for e in examples if isinstance(e, torch.Tensor)]
-        # A step that enables gradients itself, as LBFGS does, uses them up. Others leave results
-        # with a history, which their callers without gradients don't ask for.
-        enabled = torch.is_grad_enabled() or (_enables(gm) and _goes_back(gm))
+        enabled = torch.is_grad_enabled() or _enables(gm)  # itself, as LBFGS does
         if enabled and any(t.requires_grad for t in tensors):
             return True
     return any(node.target is torch.autograd.grad for node in gm.graph.nodes)

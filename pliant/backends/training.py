@@ -106,9 +106,8 @@ class TrainingCompiler:
         )
         # What PyTorch runs instead has to return the same: bases of views, and inputs written to.
         bases, rebased = joint.views.bases, joint.rebased
-        eager = self._eager(
-            WithBases(self.gm.forward, bases, rebased) if bases or rebased else self.gm.forward
-        )
+        captured = InGradMode(self.gm.forward, False) if joint.enables else self.gm.forward
+        eager = self._eager(WithBases(captured, bases, rebased) if bases or rebased else captured)
         forward = self._generator(eager).generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
         graph = self._differentiable(joint, parts, eager, partial(_backward, self, parts, env))
@@ -119,10 +118,12 @@ class TrainingCompiler:
         otherwise = None
         # Formulas of gradients asked about sizes (`x.size(0) == 1`), and the answers need not hold
         # for later calls. A variant is for the sizes at hand, so there are no variants of variants.
-        if env.required and sizes is None and not general:
+        if env.required and sizes is None and not general and not joint.enables:
             supposed = tuple(env.required)
             otherwise = OtherSizes(self, graph.eager, supposed, _sizes_of(self.shapes))
         step = self._with_views(graph.step(forward.load(), accepts, otherwise), joint)
+        if joint.enables:
+            return InGradMode(step, True, bool(joint.grad_mode))
         return _with_grad_mode(step, joint.grad_mode)
 
     def _with_views(self, step: AutogradStep, joint: Joint) -> Callable[..., Any]:
@@ -270,6 +271,27 @@ class LeavesGradMode:
     def __call__(self, *inputs: Any) -> Any:
         results = self.step(*inputs)
         torch._C._set_grad_enabled(self.mode)
+        return results
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InGradMode:
+    """Calls a graph in a grad mode, and leaves `after` behind; None: what the graph leaves."""
+
+    call: Callable[..., Any]
+    mode: bool
+    after: bool | None = None
+
+    def __call__(self, *inputs: Any) -> Any:
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(self.mode)
+        try:
+            results = self.call(*inputs)
+        except BaseException:
+            torch._C._set_grad_enabled(before)
+            raise
+        if self.after is not None:
+            torch._C._set_grad_enabled(self.after)
         return results
 
 

@@ -61,6 +61,7 @@ class Joint:
     views: OutputViews  # made behind the function; their bases follow the outputs
     rebased: tuple[int, ...]  # inputs whose history is of the graph afterwards: the last outputs
     grad_mode: bool | None  # as it is afterwards, if the graph changes it
+    enables: bool  # it is called without gradients, and results have a history all the same
 
     @property
     def tangents(self) -> list[Tensor]:
@@ -438,6 +439,7 @@ class _JointRun(DifferentiatedRun[Joint]):
     def trace(self, required: Sequence[Cond]) -> Joint:
         # The forward is run under autograd, then autograd is asked for the gradients: both are
         # recorded by the same functionalizer.
+        enabled = torch.is_grad_enabled()
         results, leaves = self._run_with_autograd()
         if self.replaced:  # what the backward reads from an input would not be there any more
             raise NotFunctionalized("a Tensor.data that is replaced, beside gradients")
@@ -451,6 +453,9 @@ class _JointRun(DifferentiatedRun[Joint]):
             ]
             rebased = self._rebased()
             differentiable += range(len(outputs), len(outputs) + len(rebased))
+            enables = bool(differentiable) and not enabled
+            if enables and (views.views or rebased):
+                raise NotFunctionalized("views and writes with a history, called without gradients")
             # Inputs that were written to are outputs, too: gradients arrive at what they hold now.
             outputs += [inputs[at] for at in rebased]
             self._check_new_leaves([outputs[at] for at in differentiable], leaves)
@@ -476,6 +481,7 @@ class _JointRun(DifferentiatedRun[Joint]):
             views=views,
             rebased=rebased,
             grad_mode=self.grad_mode,
+            enables=enables,
         )
 
     def _leaves(self) -> dict[int, Fake]:

@@ -49,8 +49,10 @@ class CompiledStep:
         for at, number in self.replaced:
             inputs[at].data = results[number]
         outputs = list(results[: self.outputs])
-        for at in self.spent:
-            outputs[at] = _Spent.apply(outputs[at], inputs[self.anchor])
+        if self.spent:
+            with torch.enable_grad():  # as where they were computed
+                for at in self.spent:
+                    outputs[at] = _Spent.apply(outputs[at], inputs[self.anchor])
         return tuple(outputs)
 
     def _fits(self, inputs: Sequence[Any]) -> bool:

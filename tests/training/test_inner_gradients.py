@@ -192,3 +192,60 @@ def test_second_derivatives_are_laid_out_as_autograd_does() -> None:
     args = [torch.randn(size, requires_grad=True) for size in sizes]
     run = pliant.compile(function, backend="llvm", fullgraph=True)
     compare(outcome(run, args), outcome(function, args), rtol=1e-5, atol=1e-6)
+
+
+def _forces(x, create: bool):
+    scale = x.detach().abs().mean() + 1
+    with torch.enable_grad():
+        energy = ((x * scale).sin() * x).sum()
+        (force,) = torch.autograd.grad(energy, x, create_graph=create)
+    return energy, force, force * 2
+
+
+CALLED_WITHOUT = {
+    "computed": lambda x: (_enabled(lambda: (x * 2).sin()), x * 3),
+    "forces": lambda x: _forces(x, False),
+    "forces with a history": lambda x: _forces(x, True),
+    "then without": lambda x: (_enabled(lambda: x.exp()) * 2, x + 1),
+    "a view": lambda x: _enabled(lambda: (x * 2)[:1]),
+    "written": lambda x: _enabled(lambda: (x * 2).mul_(x)),
+    "left on": lambda x: (x.cos(), torch.set_grad_enabled(True), x * 2)[::2],
+}
+
+
+def _gradient(result, x):
+    try:
+        return torch.autograd.grad(result.sum(), x, retain_graph=True)[0]
+    except RuntimeError:  # the history is used up
+        return None
+
+
+def _enabled(compute):
+    with torch.enable_grad():
+        return compute()
+
+
+@pytest.mark.parametrize("name", CALLED_WITHOUT)
+def test_gradients_enabled_in_a_call_without(name) -> None:
+    """Results have the history that they have in eager, and the mode is left alone."""
+    program = CALLED_WITHOUT[name]
+    runs = (program, pliant.compile(program, backend="llvm", dynamic=True))
+    for size in (3, 5, 2, 1):
+        given = torch.randn(size, 4)
+        told = []
+        for run in runs:
+            x = given.clone().requires_grad_()
+            with torch.no_grad():
+                results = run(x)
+                mode = torch.is_grad_enabled()
+            results = results if isinstance(results, tuple) else (results,)
+            graded = [r for r in results if r.requires_grad]
+            gradients = [_gradient(r, x) for r in graded]
+            told.append((mode, [r.requires_grad for r in results], results, gradients))
+        assert told[1][:2] == told[0][:2]
+        assert [g is None for g in told[1][3]] == [g is None for g in told[0][3]]
+        torch.testing.assert_close(told[1][2], told[0][2])
+        ours, theirs = ([g for g in run[3] if g is not None] for run in told[::-1])
+        torch.testing.assert_close(ours, theirs)
+    assert events.counters["fallbacks"] == 0
+    assert events.counters["not_generated"] == 0
