@@ -79,11 +79,16 @@ def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
     odd = BY_PLACE.search(source)
     if OUT_OF_RANGE.search(finding["text"]):
         odd = odd or OUT_OF_RANGE_BY_PLACE.search(source)
-    by_place = odd and (_has_special_values(program) or HYPERBOLIC_OF_RANGE.search(source))
+    out_of_range = _has_special_values(program) or HYPERBOLIC_OF_RANGE.search(source)
+    out_of_range = out_of_range or (HYPERBOLIC.search(source) and LARGEST.search(finding["text"]))
+    by_place = odd and out_of_range
     return finding["kind"] == "values" and bool(by_place or TINY_DIVISOR.search(source))
 
 
+HYPERBOLIC = re.compile(r"\b(sinh|cosh)\b")
 HYPERBOLIC_OF_RANGE = re.compile(r"(?s)\barange\b.*\b(sinh|cosh)\b")  # which has 89 in it
+# Of float32 and float64, where e**x is out of range and half of it isn't.
+LARGEST = re.compile(r"eager tensor\(-?inf\b.*pliant tensor\(-?[\d.]+e\+(38|30[78])\b")
 
 
 # What is nan or 0 by the place of the element, seen through a count or a comparison.
