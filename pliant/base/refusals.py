@@ -84,6 +84,10 @@ def refuse(graph: Any, error: BaseException) -> bool:
     node = vars(error).get(CULPRIT)
     if not isinstance(node, fx.Node) or node.graph is not graph.graph or ASKED not in graph.meta:
         return False
+    # What has no operand computes nothing, but begins a mode: a break would be inside of PyTorch's
+    # own context manager.
+    if not node.all_input_nodes:
+        return False
     calls = [n for n in graph.graph.nodes if n.op.startswith("call_") and STEP in n.meta]
     others = {n.meta[STEP] for n in calls} - {node.meta.get(STEP)}
     if STEP not in node.meta or len(others) < FEWEST or _asks_for_inner(graph, node):
