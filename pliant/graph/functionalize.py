@@ -66,6 +66,13 @@ CHANGES_OF_METADATA: Final = frozenset(
     + ("resize_", "resize_as_", "set_", "detach_", "requires_grad_", "rename_")
 )
 
+# Functions that make tensors: of the one that they are given as `out`, PyTorch says that it doesn't
+# require grad.
+MAKERS: Final = frozenset(
+    (torch.arange, torch.range, torch.linspace, torch.logspace, torch.zeros, torch.ones, torch.full)
+    + (torch.empty, torch.eye, torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal)
+)
+
 
 def functionalize(
     gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any], ones: Iterable[Expr] = ()
@@ -262,6 +269,8 @@ class CapturedRun:
         args, kwargs = self._args(node.args), self._args(node.kwargs)
         if kwargs.get("requires_grad") is True and not self.differentiates:
             raise NotFunctionalized("a leaf that is made in the graph")  # results have a history
+        if target in MAKERS and type(out := kwargs.get("out")) is Fake and self._requires_grad(out):
+            raise NotFunctionalized("a leaf that is made where another one was")
         history = self._has_history((args, tuple(kwargs.values())))
         # This run records no history, so what is computed from such an input would lack its own.
         if history and node.target not in ("size", "stride", "dim"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from pliant.base.errors import DataDependentError
 from pliant.base.values import dataclass
 from pliant.fake.tensor import Fake
 from pliant.graph.aliases import AliasWorld, NotFunctionalized
@@ -32,6 +33,10 @@ MOST_ITEMS: Final = 64
 def list_items(world: AliasWorld, tensor: Fake) -> Any:
     if not tensor.dim():
         return tensor.item()
-    if math.prod([int(size) for size in tensor.shape]) > MOST_ITEMS:
+    try:
+        count = math.prod([int(size) for size in tensor.shape])
+    except DataDependentError as error:  # how many there are is in the data
+        raise NotFunctionalized("tolist() of some number of items") from error
+    if count > MOST_ITEMS:
         raise NotFunctionalized("tolist() of many numbers")
     return ListedItems(world, tensor, world.alias(tensor).base.version)

@@ -240,6 +240,18 @@ def _index_by_mask(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return any(t is not None and t.dtype in meta.MASKS for t in args[1])
 
 
+def _need_something_to_take(sizes: Sequence[Any], picked: Sequence[Any]) -> None:
+    """Demand what eager PyTorch tests even where the result has no elements: no dimension is empty
+    that something is taken from. (What comes from a mask is there.)"""
+    for size in sizes:
+        if type(size) is int or None in [hint(n) for n in (size, *picked)]:
+            continue
+        condition = size != 0
+        for number in picked:
+            condition = condition | (number == 0)
+        need(condition, "an index into an empty dimension")
+
+
 def index_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     """The shape rule of indexing by integers. The strides of eager PyTorch's result depend on those
     of the indices, which its meta kernel doesn't look at."""
@@ -252,6 +264,7 @@ def index_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) 
         return None
     if any(type(t.size(d)) is int and t.size(d) == 0 for d in at):
         return None  # there is nothing to take
+    _need_something_to_take([t.size(d) for d in at], picked)
     # NumPy's rule: indices that stand together are replaced where they stand, others come first.
     adjacent = at[-1] - at[0] + 1 == len(at)
     other_dims = [d for d in range(t.dim()) if d not in at]

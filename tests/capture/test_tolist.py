@@ -316,3 +316,15 @@ def test_lists_made_before_a_break_that_writes(dynamic):
 
     calls = [(torch.ones(size, 4),) for size in (3, 2, 1)]
     compilations(program, calls, dynamic=dynamic)
+
+
+def test_a_list_of_places_made_before_a_write():
+    def program(x):
+        places = x.nonzero()
+        rows = places.tolist()
+        places.add_(1)
+        return rows, places
+
+    calls = [(torch.ones(size),) for size in (3, 0, 5)]
+    compilations(program, calls, backend="llvm")
+    assert events.counters["fallbacks"] == 0

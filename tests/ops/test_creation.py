@@ -180,3 +180,20 @@ def test_bounds_of_ranges_by_name(name):
     if name in RANGES:
         assert made == 1
         assert events.counters["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("name", ["arange", "zeros", "ones", "randperm", "rand", "eye"])
+def test_made_where_a_leaf_was(name):
+    """Without gradients, PyTorch says of such a tensor that it doesn't require grad any more."""
+    make = getattr(torch, name)
+    compiled = pliant.compile(lambda out, size: (make(size, out=out), None)[1], backend="llvm")
+    for size in (3, 0, 5):
+        shape = (size, size) if name == "eye" else (size,)
+        told = []
+        for run in (lambda out: make(size, out=out), lambda out: compiled(out, size)):
+            torch.manual_seed(0)
+            leaf = torch.ones(shape, requires_grad=True)
+            with torch.no_grad():
+                run(leaf)
+            told.append((leaf.requires_grad, leaf.tolist()))
+        assert told[1] == told[0]

@@ -6,6 +6,7 @@ import torch
 from pliant.ops.lowering import NotLowered
 from tests.ops.harness import Fault, run_op
 from tests.ops.moving import DTYPES, WIDTHS, same, some
+from tests.support.against_eager import compilations
 
 aten = torch.ops.aten
 INDEX_DTYPES = [torch.int64, torch.int32]
@@ -149,3 +150,24 @@ def test_diagonal_scatter(offset):
     for dims in [(0, 1), (2, 0), (-1, 1)]:
         src = torch.randn(x.diagonal(offset, *dims).shape)
         same(aten.diagonal_scatter.default, x, src, offset, *dims)
+
+
+UNUSED = {
+    "a list": lambda x, at: x[[0, 0]],
+    "rows": lambda x, at: x[at],
+    "columns": lambda x, at: x[:, at],
+    "both": lambda x, at: x[at, at],
+    "a write": lambda x, at: x.index_put((at,), x.sum()),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_something_is_taken_from_an_empty_dimension(name):
+    """Which raises, also where the result would have no elements and isn't used."""
+    take = UNUSED[name]
+    calls = [
+        (torch.ones(shape), torch.zeros(count, dtype=torch.int64))
+        for shape in ((4, 3), (1, 1), (0, 0), (0, 3), (3, 0))
+        for count in (2, 0)
+    ]
+    compilations(lambda x, at: (take(x, at), None)[1], calls, dynamic=True, backend="llvm")
