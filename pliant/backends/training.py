@@ -106,7 +106,7 @@ class TrainingCompiler:
         )
         # What PyTorch runs instead has to return the same: bases of views, and inputs written to.
         bases, rebased = joint.views.bases, joint.rebased
-        captured = InGradMode(self.gm.forward, False) if joint.enables else self.gm.forward
+        captured = WithGradMode(self.gm.forward, False, None) if joint.enables else self.gm.forward
         eager = self._eager(WithBases(captured, bases, rebased) if bases or rebased else captured)
         forward = self._generator(eager).generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
@@ -123,8 +123,8 @@ class TrainingCompiler:
             otherwise = OtherSizes(self, graph.eager, supposed, _sizes_of(self.shapes))
         step = self._with_views(graph.step(forward.load(), accepts, otherwise), joint)
         if joint.enables:
-            return InGradMode(step, True, bool(joint.grad_mode))
-        return _with_grad_mode(step, joint.grad_mode)
+            return WithGradMode(step, True, bool(joint.grad_mode))
+        return step if joint.grad_mode is None else WithGradMode(step, None, joint.grad_mode)
 
     def _with_views(self, step: AutogradStep, joint: Joint) -> Callable[..., Any]:
         views = joint.views
@@ -158,7 +158,7 @@ class TrainingCompiler:
             symbols = partial(symbol_values, code.layout)
             count = step.outputs - len(step.views.bases)
             views = WithViews(compiled, count, step.views, symbols)
-        return _with_grad_mode(views, step.grad_mode)
+        return views if step.grad_mode is None else WithGradMode(views, None, step.grad_mode)
 
     def _eager(self, graph: Callable[..., Any]) -> SmallSizesInTraining:
         failures = Failures(partial(report_failure, self.name, self.options))
@@ -256,35 +256,19 @@ class OtherSizes:
 MOST_VARIANTS: Final = 8
 
 
-def _with_grad_mode(step: Callable[..., Any], mode: bool | None) -> Callable[..., Any]:
-    return step if mode is None else LeavesGradMode(step, mode)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class LeavesGradMode:
-    """A graph that leaves another grad mode behind, as it ends within `no_grad`: sets it after the
-    step."""
-
-    step: Callable[..., Any]
-    mode: bool
-
-    def __call__(self, *inputs: Any) -> Any:
-        results = self.step(*inputs)
-        torch._C._set_grad_enabled(self.mode)
-        return results
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class InGradMode:
-    """Calls a graph in a grad mode, and leaves `after` behind; None: what the graph leaves."""
+class WithGradMode:
+    """A graph that runs in a grad mode, and leaves one behind, as it ends within `no_grad`. None:
+    the mode is as it is."""
 
     call: Callable[..., Any]
-    mode: bool
-    after: bool | None = None
+    during: bool | None
+    after: bool | None
 
     def __call__(self, *inputs: Any) -> Any:
         before = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(self.mode)
+        if self.during is not None:
+            torch._C._set_grad_enabled(self.during)
         try:
             results = self.call(*inputs)
         except BaseException:
