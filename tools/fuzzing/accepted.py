@@ -51,6 +51,7 @@ SIZES_FROM_DATA = (
     "masked_select",
     "argwhere",
     "tolist",
+    "combinations",
     "[(",
 )
 
@@ -238,6 +239,11 @@ RULES: dict[str, Rule] = {
         and "expand(-1, 0)" in program.function_source()
     ),
     "a view of a tensor that is not returned, behind a break": _view_behind_break,
+    "dropout of nothing, where sizes are in the data": lambda program, finding: (
+        finding["kind"] == "identity"
+        and "dropout" in program.function_source()
+        and any(name in program.function_source() for name in SIZES_FROM_DATA)
+    ),
     "NameError instead of UnboundLocalError": lambda program, finding: (
         finding["place"] == "UnboundLocalError or NameError"
     ),

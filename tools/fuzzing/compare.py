@@ -251,12 +251,17 @@ def _compare_sharing(
     mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]], when: str = ""
 ) -> None:
     for kind, key in (("identity", _identity), ("sharing of memory", _memory)):
-        sides = [[key(value, path) for path, value in side] for side in (mine, theirs)]
-        pattern = [[side.index(item) for item in side] for side in sides]
+        pattern = [_firsts([key(value, path) for path, value in side]) for side in (mine, theirs)]
         if pattern[0] != pattern[1]:
             at = next(i for i, (p, q) in enumerate(zip(*pattern)) if p != q)
             eager, ours = mine[pattern[1][at]][0], mine[pattern[0][at]][0]
             raise Different(kind + when, f"{mine[at][0]}: eager as {eager}, pliant as {ours}")
+
+
+def _firsts(items: list[Any]) -> list[int]:
+    """For each item, where the first one is that equals it."""
+    first: dict[Any, int] = {}
+    return [first.setdefault(item, at) for at, item in enumerate(items)]
 
 
 def _identity(value: Any, path: str) -> Any:
