@@ -14,7 +14,7 @@ import torch
 from pliant.fake.autocast import DEVICES, casts_parts, current, enabled, in_parts, state
 from pliant.graph.aliases import NotFunctionalized
 
-__all__ = ["casts_parts", "current", "enabled", "in_parts", "state", "switch", "undone"]
+__all__ = ["casts_parts", "current", "enabled", "in_parts", "nesting", "state", "switch", "undone"]
 
 SWITCHES: Final = (
     torch.set_autocast_enabled,
@@ -27,12 +27,18 @@ SWITCHES: Final = (
 """What `with torch.autocast(...)` is in a captured graph."""
 
 
+def nesting() -> int:
+    """How many blocks of autocast are around."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
 class undone:
     """A context that restores the autocast state which the recorded graph switches. PyTorch's cache
     of casts is cleared, since it would have fakes of this recording for the next one."""
 
     def __enter__(self) -> None:
-        self._before, self._nesting = state(), torch.autocast_increment_nesting()
+        self._before, self._nesting = state(), nesting()
 
     def __exit__(self, *error: object) -> None:
         *per_device, caching = self._before
@@ -40,7 +46,7 @@ class undone:
             torch.set_autocast_enabled(device, on)
             torch.set_autocast_dtype(device, dtype)
         torch.set_autocast_cache_enabled(caching)
-        deeper = torch.autocast_increment_nesting() - self._nesting + 1
+        deeper = nesting() - self._nesting
         for _ in range(abs(deeper)):
             (torch.autocast_decrement_nesting if deeper > 0 else torch.autocast_increment_nesting)()
         torch.clear_autocast_cache()

@@ -122,7 +122,7 @@ class CapturedRun:
         self.replaced: list[tuple[int, TensorAlias]] = []  # inputs whose `data` is other memory
         self.counters: dict[Any, VersionCounter] = {}  # of what is returned, by memory
         self.grad = self.grad_before = torch.is_grad_enabled()
-        self.autocast = autocast.state()
+        self.autocast = autocast.state(), autocast.nesting()
         self.graded = not self.differentiates and any(
             isinstance(e, torch.Tensor) and e.requires_grad for e in examples
         )
@@ -160,7 +160,8 @@ class CapturedRun:
 
     def _run_nodes(self) -> None:
         self.run_graph()
-        if self.autocast != autocast.state():  # which the guards of `with` keep too
+        # (Guards of `with` keep the state too. An inner block may leave it as it found it.)
+        if self.autocast != (autocast.state(), autocast.nesting()):
             raise NotFunctionalized("a change of autocast that lasts")
 
     def run_graph(self) -> None:

@@ -68,3 +68,28 @@ def test_the_program_sees_the_dtype(inference):
     with torch.inference_mode(inference):
         compiled = pliant.compile(program, fullgraph=True)
         assert compiled(torch.ones(2, 3))[0] is program(torch.ones(2, 3))[0]
+
+
+def test_a_block_of_autocast_inside_another_with_a_break_in_it():
+    """Leaving the inner block changes nothing but how deep blocks are nested, on which PyTorch's
+    cache of casts depends."""
+
+    def program(x):
+        with autocast(), torch.inference_mode(), autocast():
+            y = x @ x
+            pliant.graph_break()
+            y = y * 2
+        return y, nesting()
+
+    def autocast():
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+
+    compiled = pliant.compile(program, backend="llvm")
+    for _ in range(3):
+        y, inside = compiled(torch.ones(4, 4))
+        assert (inside, nesting(), y.dtype) == (0, 0, torch.bfloat16)
+
+
+def nesting():
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
