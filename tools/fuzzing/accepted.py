@@ -99,7 +99,8 @@ SEEN_BY_COUNT = re.compile(r"\(torch\.(int64|bool)\)")
 
 def _counted_norm(program: Program, finding: dict[str, Any]) -> bool:
     odd = _has_special_values(program) and re.search("(layer|group)_norm", program.source())
-    return finding["kind"] == "values" and bool(odd and SEEN_BY_COUNT.search(finding["text"]))
+    seen = SEEN_BY_COUNT.search(finding["text"]) or "logical_" in program.function_source()
+    return finding["kind"] == "values" and bool(odd and seen)
 
 
 def _has_special_values(program: Program) -> bool:
@@ -234,7 +235,7 @@ RULES: dict[str, Rule] = {
         and "item(" in program.function_source()
     ),
     "a tensor of a negative size, which a graph can't make": lambda program, finding: (
-        finding["kind"] == "fallback"
+        finding["kind"] in ("fallback", "no error")
         and "negative dimension" in finding["text"]
         and "expand(-1, 0)" in program.function_source()
     ),
