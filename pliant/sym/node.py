@@ -125,8 +125,9 @@ class SymNode:
         self._value = expr.value
         self._shell: Any = None
 
-    # `isinstance` takes this for PyTorch's node: `torch.sym_ite` insists on it.
-    __class__ = property(lambda self: _THEIR_NODE)
+    # `isinstance` takes this for PyTorch's node: `torch.sym_ite` insists on it. (No property: what
+    # interrupts its code would be lost in C++.)
+    __class__ = _THEIR_NODE
 
     @property
     def env(self) -> ShapeEnv:
