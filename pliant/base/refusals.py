@@ -78,6 +78,13 @@ def _asks_for_inner(graph: Any, culprit: Any) -> bool:
     return any(node.op != "placeholder" and node in before for node in asked)
 
 
+def _makes_array(node: fx.Node) -> bool:
+    """Whether it gives an array of NumPy's. Behind a break sizes of arrays are constants, and the
+    function would be compiled for each."""
+    module = getattr(node.target, "__module__", None) or type(node.target).__module__
+    return node.target == "numpy" or module.partition(".")[0] == "numpy"
+
+
 def refuse(graph: Any, error: BaseException) -> bool:
     """Note why a captured graph can't be compiled as a whole, if it may break instead, and this is
     about one of its operations among many."""
@@ -86,7 +93,7 @@ def refuse(graph: Any, error: BaseException) -> bool:
         return False
     # What has no operand computes nothing, but begins a mode: a break would be inside of PyTorch's
     # own context manager.
-    if not node.all_input_nodes:
+    if not node.all_input_nodes or _makes_array(node):
         return False
     calls = [n for n in graph.graph.nodes if n.op.startswith("call_") and STEP in n.meta]
     others = {n.meta[STEP] for n in calls} - {node.meta.get(STEP)}

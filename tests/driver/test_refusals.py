@@ -37,9 +37,8 @@ def listed(x):
     return x + sum(x.flatten().tolist())
 
 
-@pytest.mark.parametrize("operation", [through_numpy, listed])
-def test_the_rest_is_compiled(operation) -> None:
-    function, x = around(operation), torch.randn(9, 8)
+def test_the_rest_is_compiled() -> None:
+    function, x = around(listed), torch.randn(9, 8)
     torch.testing.assert_close(pliant.compile(function, backend="llvm")(x), function(x))
     assert events.counters["not_generated"] == 0
     assert events.counters["graphs"] == 2
@@ -47,7 +46,7 @@ def test_the_rest_is_compiled(operation) -> None:
 
 
 def test_sizes_that_vary_behind_the_break() -> None:
-    function = around(through_numpy)
+    function = around(listed)
     compiled = pliant.compile(function, backend="llvm")
     for size in (3, 5, 9, 1):
         x = torch.randn(size, 4)
@@ -56,7 +55,7 @@ def test_sizes_that_vary_behind_the_break() -> None:
 
 
 def test_under_fullgraph_pytorch_runs_the_graph() -> None:
-    compiled = pliant.compile(around(through_numpy), backend="llvm", fullgraph=True)
+    compiled = pliant.compile(around(listed), backend="llvm", fullgraph=True)
     compiled(torch.randn(9, 8))
     assert events.counters["not_generated"] == 1
 
@@ -305,7 +304,7 @@ def test_effects_come_once() -> None:
         seen.append(x.shape[0])
         y = (x + torch.rand_like(x)).sin().cos() * random.random()
         x.add_(1)
-        z = through_numpy(y) * torch.randn(x.shape[0], 1) * np.random.rand()
+        z = listed(y) * torch.randn(x.shape[0], 1) * np.random.rand()
         x.mul_(z.tanh())
         seen.append(z)
         return (x * 2 + y).exp().tanh() + torch.rand(1)
@@ -314,7 +313,7 @@ def test_effects_come_once() -> None:
         torch.manual_seed(size)
         random.seed(size)
         np.random.seed(size)
-        x = torch.randn(size, 4)
+        x = torch.randn(size, 32)
         seen.clear()
         return run(x), x, torch.rand(1), random.random(), np.random.rand(), list(seen)
 
