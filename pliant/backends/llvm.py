@@ -120,7 +120,7 @@ def _wants_gradients(gm: fx.GraphModule, examples: Sequence[Any]) -> bool:
         enabled = torch.is_grad_enabled() or _enables(gm)  # itself, as LBFGS does
         if enabled and any(t.requires_grad for t in tensors):
             return True
-    return any(node.target is torch.autograd.grad for node in gm.graph.nodes)
+    return _calls(gm, torch.autograd.grad)
 
 
 SET_GRAD: Final = torch._C._set_grad_enabled
@@ -130,8 +130,8 @@ def _enables(gm: fx.GraphModule) -> bool:
     return any(node.target is SET_GRAD and node.args[0] for node in gm.graph.nodes)
 
 
-def _goes_back(gm: fx.GraphModule) -> bool:
-    return any(node.target is torch.autograd.backward for node in gm.graph.nodes)
+def _calls(gm: fx.GraphModule, function: Callable[..., Any]) -> bool:
+    return any(node.target is function for node in gm.graph.nodes)
 
 
 def _differentiable(
@@ -145,7 +145,7 @@ def _differentiable(
     step of an optimizer."""
     # A graph that calls `backward` itself needs no backward of its own.
     compiler = training.TrainingCompiler(gm, shapes, options, tell, target)
-    if _goes_back(gm):
+    if _calls(gm, torch.autograd.backward):
         return compiler.compile_step(example_inputs)
     try:
         return compiler.compile(example_inputs)
@@ -153,7 +153,7 @@ def _differentiable(
         if has_wrappers(gm, example_inputs):
             raise  # what is inside of a wrapper doesn't tell whether it needs a gradient
         # A program that asks for gradients of gradients may use up the history of all results.
-        asks = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
+        asks = _calls(gm, torch.autograd.grad)
         others = [partial(compiler.compile_step, example_inputs)] * asks
         others.append(partial(_loaded, gm, example_inputs, shapes, options, target))
         for compile_otherwise in others:

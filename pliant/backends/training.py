@@ -124,7 +124,7 @@ class TrainingCompiler:
         step = self._with_views(graph.step(forward.load(), accepts, otherwise), joint)
         if joint.enables:
             return WithGradMode(step, True, bool(joint.grad_mode))
-        return step if joint.grad_mode is None else WithGradMode(step, None, joint.grad_mode)
+        return _leaving(joint.grad_mode, step)
 
     def _with_views(self, step: AutogradStep, joint: Joint) -> Callable[..., Any]:
         views = joint.views
@@ -158,7 +158,7 @@ class TrainingCompiler:
             symbols = partial(symbol_values, code.layout)
             count = step.outputs - len(step.views.bases)
             views = WithViews(compiled, count, step.views, symbols)
-        return views if step.grad_mode is None else WithGradMode(views, None, step.grad_mode)
+        return _leaving(step.grad_mode, views)
 
     def _eager(self, graph: Callable[..., Any]) -> SmallSizesInTraining:
         failures = Failures(partial(report_failure, self.name, self.options))
@@ -277,6 +277,10 @@ class WithGradMode:
         if self.after is not None:
             torch._C._set_grad_enabled(self.after)
         return results
+
+
+def _leaving(mode: bool | None, step: Callable[..., Any]) -> Callable[..., Any]:
+    return step if mode is None else WithGradMode(step, None, mode)
 
 
 def _layout(joint: Joint, parts: Partition) -> ForwardLayout:

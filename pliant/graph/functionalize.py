@@ -270,7 +270,7 @@ class CapturedRun:
         args, kwargs = self._args(node.args), self._args(node.kwargs)
         if kwargs.get("requires_grad") is True and not self.differentiates:
             raise NotFunctionalized("a leaf that is made in the graph")  # results have a history
-        if target in MAKERS and type(out := kwargs.get("out")) is Fake and self._requires_grad(out):
+        if type(out := kwargs.get("out")) is Fake and target in MAKERS and self._requires_grad(out):
             raise NotFunctionalized("a leaf that is made where another one was")
         history = self._has_history((args, tuple(kwargs.values())))
         # This run records no history, so what is computed from such an input would lack its own.

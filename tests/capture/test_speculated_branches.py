@@ -179,8 +179,25 @@ def both_at_once(x):
     return x.nan_to_num(5.0)
 
 
+def stops_at_nan(x):
+    loss = x.sum().item()
+    if not math.isfinite(loss):
+        return x.nan_to_num(5.0)
+    return x * loss
+
+
+def stops_at_itself(x):
+    total = float(x.sum())
+    if total != total or abs(total) == math.inf:
+        return x.nan_to_num(5.0)
+    return x * 2
+
+
+FINITE = [without_nans, left_out, both_at_once, stops_at_nan, stops_at_itself]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("function", [without_nans, left_out, both_at_once])
+@pytest.mark.parametrize("function", FINITE)
 def test_numbers_are_finite(function, backend):
     compiled = pliant.compile(function, backend=backend)
     good, bad = torch.ones(3), torch.tensor([1.0, float("inf"), float("nan")])
@@ -209,31 +226,6 @@ def test_nothing_is_saved_for_numbers_that_are_finite():
     assert results == [[2.0] * 3, [0.0] * 3, [4.0] * 3]
     assert sources and not any("SavedInputs" in events.render(source) for source in sources)
     assert events.counters["graph_breaks"] > 0
-
-
-def stops_at_nan(x):
-    loss = x.sum().item()
-    if not math.isfinite(loss):
-        return x.nan_to_num(5.0)
-    return x * loss
-
-
-def stops_at_itself(x):
-    total = float(x.sum())
-    if total != total or abs(total) == math.inf:
-        return x.nan_to_num(5.0)
-    return x * 2
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("function", [stops_at_nan, stops_at_itself])
-def test_numbers_read_from_data_are_finite(function, backend):
-    compiled = pliant.compile(function, backend=backend)
-    good, bad = torch.ones(3), torch.tensor([1.0, float("inf"), float("nan")])
-    outcomes = calls(function, compiled, good, good, bad, good, bad, good)
-    assert outcomes[:2] == [(0, 1)] * 2
-    assert outcomes[2][0] > 0
-    assert outcomes[-1] == outcomes[4]
 
 
 def by_class(x):
