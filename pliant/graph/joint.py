@@ -502,7 +502,8 @@ class _JointRun(DifferentiatedRun[Joint]):
                 layout = (fake.size(), fake.stride(), 0, fake.dtype, fake.device)
                 leaves[at] = make(self.functionalizer._self, *layout)
                 leaves[at].requires_grad_()
-                _History.apply(fake, leaves[at])
+                with torch.enable_grad():  # as it had when it came
+                    _History.apply(fake, leaves[at])
             self.histories[at] = fake.grad_fn
         return leaves
 

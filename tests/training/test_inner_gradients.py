@@ -225,8 +225,9 @@ def _enabled(compute):
         return compute()
 
 
+@pytest.mark.parametrize("leaf", (True, False))
 @pytest.mark.parametrize("name", CALLED_WITHOUT)
-def test_gradients_enabled_in_a_call_without(name) -> None:
+def test_gradients_enabled_in_a_call_without(name, leaf) -> None:
     """Results have the history that they have in eager, and the mode is left alone."""
     program = CALLED_WITHOUT[name]
     runs = (program, pliant.compile(program, backend="llvm", dynamic=True))
@@ -235,6 +236,7 @@ def test_gradients_enabled_in_a_call_without(name) -> None:
         told = []
         for run in runs:
             x = given.clone().requires_grad_()
+            x = x if leaf else x * 1
             with torch.no_grad():
                 results = run(x)
                 mode = torch.is_grad_enabled()
@@ -248,4 +250,26 @@ def test_gradients_enabled_in_a_call_without(name) -> None:
         ours, theirs = ([g for g in run[3] if g is not None] for run in told[::-1])
         torch.testing.assert_close(ours, theirs)
     assert events.counters["fallbacks"] == 0
-    assert events.counters["not_generated"] == 0
+    # By inputs that are no leaves, PyTorch computes gradients that are asked for inside.
+    assert events.counters["not_generated"] == (not leaf and name.startswith("forces"))
+
+
+def test_a_graph_break_in_a_block_without_gradients() -> None:
+    """What is computed behind the block has the history that it has in eager."""
+
+    def program(x, y):
+        hidden = x * 2
+        with torch.no_grad():
+            pliant.graph_break()
+        return (hidden * y).sum()
+
+    compiled = pliant.compile(program, backend="llvm")
+    for size in (3, 5, 1):
+        gradients = []
+        for run in (program, compiled):
+            x = torch.ones(size, requires_grad=True)
+            run(x, torch.full((size,), 3.0)).backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(*gradients)
+    assert events.counters["graph_breaks"] and events.counters["programs"]
+    assert events.counters["not_generated"] == events.counters["fallbacks"] == 0
