@@ -19,6 +19,13 @@ from torch import fx
 from pliant.base.errors import DataDependentError, PliantError
 from pliant.base.isolation import FATAL
 from pliant.capture import indexing, overrides, scalars
+from pliant.capture.assumed_layout import (
+    OFFSET_AT,
+    assume_layout,
+    assume_method,
+    assume_strides,
+    guards_run_no_code,
+)
 from pliant.capture.failures import note_operation, program_handles
 from pliant.capture.model import (
     GET,
@@ -54,10 +61,8 @@ from pliant.fake.trial import Call
 from pliant.fake.unbacked import Listed
 from pliant.fake.wrappers import RECIPE, has_own_sizes, is_wrapper, recipe_of
 from pliant.guards.guard import GuardKind
-from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
-from pliant.sym.cond import ge
-from pliant.sym.node import SYMBOLIC, from_torch, to_torch
+from pliant.sym.node import SYMBOLIC, to_torch
 
 C_MODULES = frozenset(
     f"torch._C.{name}" for name in ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
@@ -195,7 +200,7 @@ def _record(
     node_kwargs = dict(zip(kwargs, (pair[0] for pair in pairs), strict=True))
     fake_kwargs = dict(zip(kwargs, (pair[1] for pair in pairs), strict=True))
     if args:
-        _assume_layout(trace, function, trace.read(args[0]), fake_args, fake_kwargs)
+        assume_layout(trace, function, trace.read(args[0]), fake_args, fake_kwargs)
     env = trace.sizes.env
     symbols_before, assumed, asserted = map(
         len, (env.symbols, env.assumptions, env.runtime_asserts)
@@ -240,7 +245,7 @@ def _fact(trace: Trace, name: str, args: list[Value], result: Any) -> Value:
     if args and name in GUARDED_METHODS:
         assume_method(trace, trace.read(args[0]), name)
     if args and name == "stride":
-        _assume_strides(trace, trace.read(args[0]))
+        assume_strides(trace, trace.read(args[0]))
     trace.sizes.emit_checks()
     return plain_result(trace, result, name)
 
@@ -584,77 +589,8 @@ ITEM_METHODS: dict[str, Callable[..., Any]] = {
     "__setitem__": operator.setitem,
 }
 
-# Functions that count from the start of the memory, if they are given this argument.
-OFFSET_AT = {"as_strided": 3, "as_strided_": 3, "as_strided_scatter": 4}
-
-CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
-
 # Methods whose answer does not follow from what every tensor from outside is guarded by.
 GUARDED_METHODS = frozenset({"storage_offset", "_is_view", "has_names"})
-
-
-def assume_method(trace: Trace, tensor: Value, name: str) -> None:
-    """Guard the answer of a tensor's method that the guards of its tensors do not cover."""
-    # Of a view made by the program it is the place of the tensor that it is a view of.
-    tensors = list(trace.tensors.values()) if name == "storage_offset" else [tensor]
-    for value in tensors:
-        if isinstance(value, TensorValue) and value.real is not None and value.source is not None:
-            _guards_run_no_code(trace, value, name)
-            expected = getattr(value.real, name)()
-            trace.guard(GuardKind.PREDICATE, value.source, MethodGives(name, expected))
-
-
-def _assume_not_empty(trace: Trace, tensor: Value) -> None:
-    """Guard that a tensor with strides made of symbolic sizes has elements: for an empty tensor
-    PyTorch computes other strides (it counts a size of 0 as 1)."""
-    if not isinstance(tensor, TensorValue):
-        return
-    env = trace.sizes.env
-    sizes, strides = (
-        [env.simplify(from_torch(n)) for n in numbers]
-        for numbers in (tensor.fake.size(), tensor.fake.stride())
-    )
-    made_of = {symbol for stride in strides for symbol in stride.symbols}
-    known_empty = any(size.value == 0 for size in sizes) and any(s.value == 0 for s in strides)
-    relevant = [size for size in sizes if size.symbols & made_of]
-    if known_empty or not all(trace.sizes.truth(size) for size in relevant):
-        raise Break("unsupported", "the strides of an empty tensor")
-
-
-def _assume_layout(
-    trace: Trace, function: Any, tensor: Value, args: list[Any], kwargs: dict[str, Any]
-) -> None:
-    """Guard what the function needs of its first argument's layout."""
-    if kwargs.get("memory_format") in CHANNELS_LAST:  # of an empty tensor too
-        _assume_not_empty(trace, tensor)
-    if function in RECAST and _changes_itemsize(args, kwargs):
-        _assume_strides(trace, tensor)  # which have to be divisible
-
-
-RECAST = (torch.Tensor.view, torch.view_as_complex)
-"""Functions that may give the elements of memory another size."""
-
-
-def _changes_itemsize(args: list[Any], kwargs: dict[str, Any]) -> bool:
-    named = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)]
-    numbers = any(isinstance(size, int | torch.SymInt | list | tuple) for size in args[1:])
-    return not numbers and all(dtype.itemsize != args[0].dtype.itemsize for dtype in named)
-
-
-def _assume_strides(trace: Trace, tensor: Value) -> None:
-    """Guard that the strides of a result are those that its fake shows: these hold only for sizes
-    of which none is 0 or 1 (unless it is so now)."""
-    _assume_not_empty(trace, tensor)
-    if not isinstance(tensor, TensorValue) or not tensor.fake._has_symbolic_sizes_strides:
-        return
-    if tensor.source is not None and id(tensor.fake) not in trace.world.reshaped:
-        return  # an input, whose strides are guarded
-    env = trace.sizes.env
-    for size in [env.simplify(from_torch(n)) for n in tensor.fake.size()]:
-        if env.guard_or(ge(size, 2), True, trace.asker()):
-            continue
-        if env.hint(size) is None or not trace.sizes.truth(size):
-            raise Break("unsupported", "strides that depend on sizes of 0 or 1")
 
 
 def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value | None:
@@ -678,7 +614,7 @@ def read_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value:
         if value is not None:
             return value
     if name in GUARDED_FACTS and tensor.source is not None:
-        _guards_run_no_code(trace, tensor, name)
+        guards_run_no_code(trace, tensor, name)
         attribute = getattr(tensor.real, name)
         trace.guard(GuardKind.EQUALS, Attr(tensor.source, name), attribute)
         if attribute is True and name == "retains_grad":
@@ -692,17 +628,10 @@ def gradient(trace: Trace, tensor: TensorValue) -> Value | None:
         return tensor.slots["grad"]
     if tensor.real is None or tensor.source is None:
         return None
-    _guards_run_no_code(trace, tensor, "grad")
+    guards_run_no_code(trace, tensor, "grad")
     if not tensor.real.is_leaf and not _assume_retained(trace, tensor):
         return NONE  # PyTorch warns on reading it
     return Unread(tensor.real.grad, Attr(tensor.source, "grad"))
-
-
-def _guards_run_no_code(trace: Trace, tensor: TensorValue, name: str) -> None:
-    """Break if a guard on the attribute would run a `__torch_function__` of the tensor's class."""
-    own, default = (trace.lookup(c, "__torch_function__") for c in (tensor.cls, torch.Tensor))
-    if tensor.plain and tensor.source is not None and own is not default:
-        raise Break("tensor-attribute", f"{tensor.cls.__name__}.{name}")
 
 
 def _assume_retained(trace: Trace, tensor: TensorValue) -> bool:
@@ -729,7 +658,7 @@ def _grad_fn(trace: Trace, tensor: TensorValue) -> Value:
     if real.grad_fn is not None:
         raise Break("tensor-attribute", "Tensor.grad_fn")
     if tensor.source is not None:
-        _guards_run_no_code(trace, tensor, "grad_fn")
+        guards_run_no_code(trace, tensor, "grad_fn")
         trace.guard(GuardKind.IS, Attr(tensor.source, "grad_fn"), None)
     return NONE
 

@@ -147,6 +147,20 @@ class MethodGives:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginsAt:
+    """A tensor begins so many elements behind a multiple of `multiple` in its memory."""
+
+    multiple: int
+    rest: int
+
+    def __call__(self, value: Any) -> bool:
+        return bool(value.storage_offset() % self.multiple == self.rest)
+
+    def __repr__(self) -> str:
+        return f"(lambda v: v.storage_offset() % {self.multiple} == {self.rest})"
+
+
+@dataclass(frozen=True, slots=True)
 class Gives:
     """Of a function without side effects: called with these arguments, it gives this answer."""
 

@@ -264,7 +264,10 @@ class StepWriter:
         if operator.overload == "out":
             self._call_into(operator, makes)
             return
-        args = tuple([self._argument(arg) for arg in operator.args])
+        given = operator.args
+        if operator.name == "aten::empty_strided":
+            given = (given[0], self.as_seen(*given[:2]), *given[2:])
+        args = tuple([self._argument(arg) for arg in given])
         for result in makes:
             if result.into is not None:
                 self.slots[result] = self.slots[result.into]

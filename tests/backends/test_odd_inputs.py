@@ -216,3 +216,34 @@ def test_more_elements_than_32_bits_can_count(dynamic):
     )
     part, last, count = compiled(x)
     assert (part.tolist(), last.item(), count) == ([6, 6, 6], 4, 2**31 + 4)
+
+
+LARGER = {
+    "integers": (lambda x: x.view(torch.int32).zero_(), torch.int16),
+    "complex numbers": (lambda x: torch.view_as_complex(x).zero_(), torch.float32),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("name", LARGER)
+def test_larger_elements_begin_where_they_may(name, dynamic):
+    """Also where nothing but the error would tell that there was such a view."""
+    clear, dtype = LARGER[name]
+
+    def function(x):
+        clear(x)
+
+    compiled = pliant.compile(function, dynamic=dynamic)
+    memory = torch.ones(12, dtype=dtype)
+    for start in (0, 2, 1, 4, 3):
+        args = [memory[start : start + 4].view(2, 2)]
+        expected = call(function, list(map(same, args)))
+        assert difference(call(compiled, list(map(same, args))), expected) is None
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_random_numbers_like_a_tensor_that_happens_to_be_empty(dynamic):
+    compiled = pliant.compile(lambda x: torch.rand_like(x.float()), dynamic=dynamic)
+    for sizes in ((3, 4), (0, 0), (0, 4), (4, 0)):
+        x = torch.ones(sizes, dtype=torch.int64)
+        assert compiled(x).stride() == torch.rand_like(x.float()).stride()
