@@ -175,6 +175,12 @@ def empty_view(fake: Fake, dtype: torch.dtype) -> Fake:
     return view
 
 
+def memories(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """The storages of the tensors, and those that stood for their memory before it grew."""
+    own = {t.untyped_storage()._cdata for t in tensors}
+    return own.union(m._cdata for t in tensors for m in getattr(t, "_outgrown", ()))
+
+
 def resize(fake: Fake, twin: torch.Tensor) -> None:
     """Give `fake` the sizes and strides of a meta tensor, growing its memory as the twin's grew.
 

@@ -16,6 +16,7 @@ from pliant.base.values import dataclass
 from pliant.fake.layout import contiguous_strides
 from pliant.fake.results import New, Recipe
 from pliant.fake.rule import Args, Kwargs
+from pliant.fake.tensor import memories
 from pliant.sym.cond import ne
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import as_expr
@@ -114,8 +115,9 @@ class Numbers:
         """Forget what was read from the memory of `written`. (The version isn't enough: `x.data`
         has another version counter.)"""
         if self._read or self._firsts:
-            for numbers in (self._read, self._firsts):
-                numbers.pop(written.untyped_storage()._cdata, None)
+            for memory in memories([written]):
+                self._read.pop(memory, None)
+                self._firsts.pop(memory, None)
 
 
 @dataclass(frozen=True, slots=True)

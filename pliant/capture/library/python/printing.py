@@ -27,6 +27,7 @@ from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.number import Number
 from pliant.capture.values.objects import Opaque
 from pliant.capture.values.tensors import TensorValue
+from pliant.fake.tensor import memories
 
 if TYPE_CHECKING:
     from pliant.capture.residual import Emitter
@@ -203,7 +204,7 @@ def before_write(trace: Trace, function: Any, mutated: Any) -> None:
         return
     if printed.arrays:
         raise Break("io", "a write behind the print of an array")
-    written = {fake.untyped_storage()._cdata for fake in mutated}
+    written = memories(mutated)
     changes_look = function in LOOKS or getattr(function, "__name__", "") in METADATA_WRITERS
     if written & printed.memory or changes_look:
         raise Break("io", "a write to a tensor that is to be printed")

@@ -34,6 +34,7 @@ from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.listed import ListMaker, tensor_list
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import Fake
+from pliant.fake.tensor import memories
 
 # ---- torch.distributions
 
@@ -148,7 +149,7 @@ USUAL = (torch.Tensor, torch.nn.Parameter)
 def before_write(trace: Trace, function: Any, mutated: tuple[Fake, ...]) -> None:
     """Have the graph make lists of tensors that a write changes. Of a write to an array, or to what
     a tensor looks like, it isn't known which these are."""
-    written = {fake.untyped_storage()._cdata for fake in mutated}
+    written = memories(mutated)
     for maker in trace.lists:
         in_memory = maker.tensor.fake.untyped_storage()._cdata in written
         maker.is_stale |= in_memory or not written or writes_metadata(function)

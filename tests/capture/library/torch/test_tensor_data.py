@@ -197,3 +197,27 @@ BY_NAME = {
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_first_argument_by_name(name):
     check(lambda x: (BY_NAME[name](x), x + 1), torch.arange(4.0))
+
+
+def _listed_before_it_grows(x):
+    kept = x - x
+    numbers = kept.flatten().tolist()
+    torch.sqrt(torch.ones(2), out=kept)
+    return numbers
+
+
+def _read_before_it_grows(x):
+    kept = x - x
+    view = kept.flatten()
+    before = view[0].item()
+    torch.sqrt(torch.ones(2), out=kept)
+    return before, kept[0].item()
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("backend", ("eager", "llvm"))
+@pytest.mark.parametrize("program", (_listed_before_it_grows, _read_before_it_grows))
+def test_numbers_read_before_a_tensor_is_enlarged(program, backend):
+    compiled = pliant.compile(program, backend=backend)
+    for x in (torch.tensor(3.0), torch.tensor(4.0)):
+        assert compiled(x) == program(x)
