@@ -9,6 +9,7 @@ be enough, the launcher is told a bound to look at, and takes the kernel with 64
 from __future__ import annotations
 
 from collections.abc import Callable
+from string import digits as DIGITS
 from typing import Any, Final
 
 from pliant.base.values import dataclass, replace
@@ -39,10 +40,17 @@ class KernelArgument:
     aligned: bool = True
 
 
+KNOWN: Final = frozenset(("s", "u"))
+"""Symbols of sizes, and of numbers in the data: guards and logs have their names, too."""
+
+
 class KernelArguments:
-    """The numbers that a kernel is given, in the order in which they were needed first."""
+    """The numbers that a kernel is given, in the order in which they were needed first. Symbols are
+    named as everywhere else if there are names of theirs, and else numbered anew: so that kernels
+    which differ in nothing but that are equal."""
 
     def __init__(self) -> None:
+        self.symbols: dict[str, str] = {}  # new names
         self.all: dict[tuple[Expr, bool], KernelArgument] = {}
         self.bounds: dict[Expr, None] = {}  # have to be within 32 bits, where indices are
 
@@ -50,28 +58,31 @@ class KernelArguments:
         """The name of the parameter for an expression, which is added if it is new."""
         argument = self.all.get((expr, wide))
         if argument is None:
-            name = _name_of(expr) or f"n{len(self.all)}"
+            name = self._name_of(expr) or f"n{len(self.all)}"
             name = f"{name}_wide" if wide else name
             if any(other.name == name for other in self.all.values()):
                 name = f"n{len(self.all)}"
             argument = self.all[expr, wide] = KernelArgument(name, expr, wide)
         return argument.name
 
+    def _name_of(self, expr: Any) -> str | None:
+        """The name of a symbol, or of a product of some."""
+        if expr.op == "symbol" and expr.name.isidentifier():
+            kind = expr.name.rstrip(DIGITS)
+            if kind in KNOWN:
+                return str(expr.name)
+            before = sum([name.rstrip(DIGITS) == kind for name in self.symbols])
+            return self.symbols.setdefault(expr.name, f"{kind}{before}")
+        if expr.op != "mul" or len(expr.factors) > 3:
+            return None
+        names = [self._name_of(factor) for factor, times in expr.factors for _ in range(times)]
+        return None if None in names else "_".join(map(str, names))
+
     def is_no_place(self, expr: Expr) -> None:
         """Note that a number says nothing of memory: it needs no kernel for its multiples."""
         argument = self.all.get((expr, True))
         if argument is not None:
             self.all[expr, True] = replace(argument, aligned=False)
-
-
-def _name_of(expr: Any) -> str | None:
-    """The name of a symbol, or of a product of some."""
-    if expr.op == "symbol" and expr.name.isidentifier():
-        return str(expr.name)
-    if expr.op != "mul" or len(expr.factors) > 3:
-        return None
-    names = [_name_of(factor) for factor, times in expr.factors for _ in range(times)]
-    return None if None in names else "_".join(map(str, names))
 
 
 class IndexText:

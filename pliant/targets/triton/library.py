@@ -249,7 +249,7 @@ def philox(seed, counter, thread):  # type: ignore[no-untyped-def]
     c1 = (counter >> 32).to(tl.uint32)
     c2 = thread.to(tl.uint32)
     c3 = c2 ^ c2
-    for _ in tl.static_range(10):
+    for _ in range(10):
         a = c0.to(tl.uint64) * 0xD2511F53
         b = c2.to(tl.uint64) * 0xCD9E8D57
         c0 = (b >> 32).to(tl.uint32) ^ c1 ^ k0
@@ -293,10 +293,15 @@ def bits_in_fours(seed, start, element, first, together, threads, width):  # typ
             counter = (turn << several) + ((first >> 2) & several)
             c0, c1, c2, c3 = philox(seed, start + counter, thread)
         else:
-            c0 = bits_apart(seed, start, first, threads, width)
-            c1 = bits_apart(seed, start, first + 1, threads, width)
-            c2 = bits_apart(seed, start, first + 2, threads, width)
-            c3 = bits_apart(seed, start, first + 3, threads, width)
+            # A loop, since a program rarely comes here, but all of them are compiled.
+            c0 = (first ^ first).to(tl.uint32)
+            c1, c2, c3 = c0, c0, c0
+            for lane in range(4):
+                bits = bits_apart(seed, start, first + lane, threads, width)
+                c0 = tl.where(lane == 0, bits, c0)
+                c1 = tl.where(lane == 1, bits, c1)
+                c2 = tl.where(lane == 2, bits, c2)
+                c3 = tl.where(lane == 3, bits, c3)
         bits = tl.reshape(tl.join(tl.join(c0, c2), tl.join(c1, c3)), element.shape)
     return bits
 

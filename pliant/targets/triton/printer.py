@@ -52,9 +52,13 @@ from pliant.targets.triton.reductions import ACCUMULATORS
 from pliant.targets.triton.scans import BlockScan
 from pliant.targets.triton.tiling import Pass, Tiling
 from pliant.targets.triton.unmasked import (
+    LAST,
     can_be_unmasked,
     conditions_at_the_end,
+    conditions_of_a_tile,
+    cutting,
     ends_within_a_vector,
+    with_conjunctions,
 )
 
 ROWS: Final[Axes] = frozenset({"rows"})
@@ -80,6 +84,7 @@ class KernelPrinter:
         self.inside = ""  # a condition that holds where there are columns
         self.masked = True  # whether a tile may reach beyond the end of a tensor
         self.sure: frozenset[LoopValue] = frozenset()  # conditions that hold in the whole tile
+        self.cutting = cutting(tiling)  # masks that most programs do without
         self.drawn = drawn_elements(tiling.body)
         self.column_loop = tiling.column_loop  # whose iterations the columns are, if it is one loop
         self._count = 0
@@ -92,12 +97,29 @@ class KernelPrinter:
         return "\n".join([f"{head}{', '.join([*parameters, *constants])}):", *self.lines])
 
     def body(self) -> None:
+        """Write what a program computes; twice if masks that few programs need would cut what all
+        of them load in pieces."""
         self._place()
+        self.index.names[LAST] = Text(LAST.name)
+        unmasked = conditions_of_a_tile(self.cutting, self.tiling, self.index)
+        if unmasked:
+            self.line(f"if {' & '.join(unmasked.values())}:")
+            sure = with_conjunctions(unmasked, self.tiling.values)
+            self._indented(lambda: self._values(sure))
+            self.line("else:")
+            self._indented(lambda: self._values())
+        else:
+            self._values()
+
+    def _values(self, sure: frozenset[LoopValue] = frozenset()) -> None:
+        """Write all values, where some conditions hold."""
+        before, self.sure = dict(self.known), sure
         for item in self.tiling.body:
             if isinstance(item, Pass):
                 self.columns(item)
-            else:
+            elif item not in sure:
                 self.value(item)
+        self.known, self.sure = before, frozenset()
 
     def _place(self) -> None:
         """Write where the tile of a program is. Programs are numbered with the blocks of columns
@@ -133,6 +155,8 @@ class KernelPrinter:
         first = f"{at}.to(INDEX) * COLUMNS"
         if self.drawn:
             self.line(f"fours = {first} + {FOURS}{row} * 4")
+        if self.cutting:
+            self.line(f"{LAST.name} = {first} + COLUMNS - 1")
         self._axis(loop, f"{first} + tl.arange(0, COLUMNS){row}", COLUMNS, "in_columns")
 
     def _rows_at(self, at: str) -> None:
@@ -237,10 +261,6 @@ class KernelPrinter:
         source = self.text(value.args[0])
         return Text(f"{source.text}.to(INDEX)", source.axes)
 
-    def second_moment(self, value: LoopValue) -> Text:
-        mean = self.text(value.args[0])
-        return Text(f"{mean.text}_m2", mean.axes)
-
     # ---- memory
 
     def load(self, value: LoopValue) -> Text:
@@ -310,6 +330,16 @@ class KernelPrinter:
 
     def _masks(self, axes: Axes) -> list[str]:
         return [f"in_{axis}" for axis in _AXES if axis in axes] if self.masked else []
+
+
+def _conjunction(printer: KernelPrinter, value: LoopValue) -> Text:
+    unsure = [arg for arg in value.args if arg not in printer.sure]
+    return printer.text(unsure[0]) if len(unsure) == 1 else printer.operation(value)
+
+
+def _second_moment(printer: KernelPrinter, value: LoopValue) -> Text:
+    mean = printer.text(value.args[0])
+    return Text(f"{mean.text}_m2", mean.axes)
 
 
 def _bind_outer(printer: KernelPrinter, loop: Loop, at: str) -> None:
@@ -478,7 +508,8 @@ class LoopedRows(RowPrinter):
             unmasked = conditions_at_the_end(item, self.tiling, self.index)
             conditions = ["all_rows", f"({self._number(item.extent)} % COLUMNS == 0)"]
             self.line(f"if {' & '.join([*conditions, *unmasked.values()])}:")
-            self._indented(lambda: self._loop(item, states, frozenset(unmasked)))
+            sure = with_conjunctions(unmasked, item.body)
+            self._indented(lambda: self._loop(item, states, sure))
             self.line("else:")
             self._indented(lambda: self._loop(item, states))
         for value, state in states.items():
@@ -559,9 +590,10 @@ _TEXTS: Final[dict[Op, Callable[[KernelPrinter, LoopValue], Text]]] = {
     Op.IOTA: KernelPrinter.iota,
     Op.AS_INDEX: KernelPrinter.as_index,
     Op.SELECT: KernelPrinter.select,
+    Op.AND: _conjunction,
     Op.CAST: KernelPrinter.cast,
     Op.BITCAST: KernelPrinter.bitcast,
     Op.PHILOX: lambda printer, value: random_bits(printer, value, printer.column_loop),
-    Op.WELFORD_M2: KernelPrinter.second_moment,
+    Op.WELFORD_M2: _second_moment,
     Op.CARRIED: lambda printer, value: printer.text(value.args[0]),  # in each column: see `scans`
 }

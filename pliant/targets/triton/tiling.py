@@ -90,6 +90,11 @@ class Tiling:
         return any(isinstance(item, Pass) for item in self.body)
 
     @property
+    def values(self) -> tuple[LoopValue, ...]:
+        """What is computed outside of passes."""
+        return tuple([item for item in self.body if isinstance(item, LoopValue)])
+
+    @property
     def shared_work(self) -> int:
         """Roughly how many instructions of a pointwise kernel compute what is the same in all rows
         of a tile: a tile of several rows runs them once for each column."""

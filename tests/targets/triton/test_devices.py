@@ -134,6 +134,23 @@ def test_a_dropout_is_part_of_a_kernel(programs, monkeypatch):
     assert forward.count("cuda_kernel") == 1 and "return t1, value" in forward
 
 
+def test_kernels_that_differ_in_what_they_draw_are_one(programs, monkeypatch):
+    monkeypatch.setattr(gpu_draws, "generator_of", lambda device: gpu_draws.Generator(0, 1056))
+    monkeypatch.setattr(gpu_draws, "draws_so", lambda generator, dtype: True)
+    draw = torch.ops.aten.native_dropout.default
+
+    weight = torch.empty(X.size(-1), X.size(-1), device=META)
+
+    def drawn(x):
+        for _ in range(3):
+            x = draw(x, 0.5, True)[0] @ weight
+        return x
+
+    (program,) = programs(drawn, X)
+    # The first one leaves the argument as it is, the others work in place.
+    assert program.count("cuda_kernel") == 3 and "2 kernels" in program
+
+
 ATTENTION = {
     "flash": lambda q: torch.ops.aten._scaled_dot_product_flash_attention.default(q, q, q, 0.1),
     "cudnn": lambda q: torch.ops.aten._scaled_dot_product_cudnn_attention.default(

@@ -231,6 +231,30 @@ def test_long_columns_are_loaded_without_masks_where_none_is_needed(
     kernels.compile_for(80, 90, "gfx942")
 
 
+PUT_TOGETHER = {
+    "padded": lambda x: F.pad(x, (0, 15)) * 2,
+    "padded on all sides": lambda x: F.pad(x, (3, 12, 1, 2)) + 1,
+    "joined": lambda x: torch.cat([x, x[:, :30] + 1], 1) * 2,
+    "a part of each row": lambda x: torch.where(torch.arange(x.size(1)) < 2500, x, x.neg()),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", PUT_TOGETHER)
+def test_a_mask_within_a_vector_is_for_the_tiles_that_it_cuts(name, dynamic, kernels):
+    """All other tiles load without it, so that each thread loads several elements at a time."""
+    same(PUT_TOGETHER[name], (torch.randn(3, 3001),), dynamic=dynamic)
+    (source,) = [source for source, _ in kernels.ran]
+    twice = "if (last.to(tl.int64) <" in source
+    assert twice == (name in ("padded", "joined"))
+    if twice:
+        first, second = source.partition("    if ")[2].split("    else:\n")
+        loads = [line for line in first.splitlines() if "tl.load(" in line]
+        assert any("mask=in_rows & in_columns)" in line for line in loads)
+        assert "other=0" in second
+    kernels.compile_for(80, 90, "gfx942")
+
+
 def test_deterministic_sums_are_pytorchs(kernels):
     function, args = SCATTERED["scatter add"]
     compiled = pliant.compile(function, backend="triton_interpreter")
