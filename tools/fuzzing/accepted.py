@@ -97,6 +97,16 @@ LARGEST = re.compile(r"eager tensor\(-?inf\b.*pliant tensor\(-?[\d.]+e\+(38|30[7
 SEEN_BY_COUNT = re.compile(r"\(torch\.(int64|bool)\)")
 
 
+# What is 0 but for rounding, seen as a truth value.
+SEEN_AS_TRUTH = re.compile(r"\(torch\.bool\)")
+ROUNDED_NEAR_ZERO = re.compile(r"logaddexp|\blog\w*\(|softplus|logsumexp")
+
+
+def _truth_of_rounding(program: Program, finding: dict[str, Any]) -> bool:
+    made = ROUNDED_NEAR_ZERO.search(program.function_source())
+    return finding["kind"] == "values" and bool(made and SEEN_AS_TRUTH.search(finding["text"]))
+
+
 def _counted_norm(program: Program, finding: dict[str, Any]) -> bool:
     odd = _has_special_values(program) and re.search("(layer|group)_norm", program.source())
     seen = SEEN_BY_COUNT.search(finding["text"]) or "logical_" in program.function_source()
@@ -133,12 +143,15 @@ def _infinite_by_sign_of_zero(program: Program, finding: dict[str, Any]) -> bool
 
 
 # The norm of one number is the number itself, where the size is known.
+LARGE_ORDER = re.compile(r"norm\([^()]*-?\d\d")
 NORM = re.compile(r"vector_norm|\.norm\(|cosine_similarity|\bdist\(|normalize|renorm")
 
 
 def _norm_of_one(program: Program, finding: dict[str, Any]) -> bool:
-    symbolic = program.dynamic is not False and _has_special_values(program)
-    return finding["kind"] == "values" and symbolic and bool(NORM.search(program.function_source()))
+    source = program.function_source()
+    out_of_range = _has_special_values(program) or LARGE_ORDER.search(source)
+    symbolic = program.dynamic is not False and bool(out_of_range)
+    return finding["kind"] == "values" and symbolic and bool(NORM.search(source))
 
 
 def _sign_of_nan(program: Program, finding: dict[str, Any]) -> bool:
@@ -148,8 +161,8 @@ def _sign_of_nan(program: Program, finding: dict[str, Any]) -> bool:
 
 
 # To tensors. A key in quotes is one of a dictionary.
-WRITES = re.compile(r"\w_\(|out=|[^'\"]\] = |\w [-+*/%]+= ")
-DRAWS = re.compile(r"rand|dropout|bernoulli|normal_|uniform_|exponential_|multinomial|poisson")
+WRITES = re.compile(r"\w_\(|out=|[^'\"]\] = |[\w\]] [-+*/%]+= ")
+DRAWS = re.compile(r"rand|dropout|bernoulli|normal_|uniform_|exponential_|multinomial|poisson|seed")
 AS_INTEGERS = re.compile(r"view\(torch\.u?int")
 SCATTERED = re.compile(r"(select|slice|diagonal)_scatter")
 
@@ -214,15 +227,16 @@ RULES: dict[str, Rule] = {
         finding["kind"] == "sign of zero" and bool(EITHER_ZERO.search(program.source()))
     ),
     "strides that no element depends on, where sizes are in the data": _stride_with_size_from_data,
-    "effects before an error in a graph that has written or drawn numbers": _effects_before_error,
+    "effects before an error in a graph that writes, draws or seeds": _effects_before_error,
     "the sign of nan, seen through integers": _bits_of_nan,
     "the last digits, seen through integers": _bits_of_rounding,
     "the sign of a nan that a function makes of numbers out of its domain": _sign_of_nan,
     "one over softshrink's zero, whose sign is by the place of the element": (
         _infinite_by_sign_of_zero
     ),
-    "the norm of one number whose square is out of range, with symbolic sizes": _norm_of_one,
+    "the norm of one number whose power is out of range, with symbolic sizes": _norm_of_one,
     "a divisor that is 0 but for rounding": _zero_divisor_by_rounding,
+    "a truth value that is so but for rounding": _truth_of_rounding,
     "an offset in memory of its own": lambda program, finding: (
         finding["kind"] == "storage_offset" and bool(SCATTERED.search(program.source()))
     ),
