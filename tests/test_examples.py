@@ -1,22 +1,22 @@
 """The examples run, in a process of their own, and print what they are about."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.support.processes import environment
 
 ROOT = Path(__file__).parents[1]
 
 
 def run(example, **variables):
     """What an example prints: stdout, stderr."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PLIANT_")}
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
+    inherited = environment(OMP_NUM_THREADS="1").items()
+    without = {key: value for key, value in inherited if not key.startswith("PLIANT_")}
     done = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", f"examples/{example}.py"],
         cwd=ROOT,
-        env=environment,
+        env=without | variables,
         capture_output=True,
         text=True,
         timeout=120,

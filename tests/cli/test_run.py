@@ -1,15 +1,13 @@
 """`pliant run`: programs that know nothing of pliant."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.processes import environment
 
 PROGRAM = """
 import sys
@@ -25,10 +23,10 @@ for size in (2, 3, 4):
 """
 
 
-def pliant(*arguments, cwd=None, **environment):
+def pliant(*arguments, cwd=None, **variables):
     return subprocess.run(
         [sys.executable, "-m", "pliant", *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        env=environment(**variables),
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -154,8 +152,8 @@ def test_an_interrupt_ends_it_as_without_pliant(script):
 
 def test_standard_input(script):
     command = [sys.executable, "-m", "pliant", "run", "--quiet", script("print(input()[::-1])")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    result = subprocess.run(command, input="abc", capture_output=True, text=True, env=environment)
+    run = {"capture_output": True, "text": True, "env": environment()}
+    result = subprocess.run(command, input="abc", **run)
     assert (result.stdout, result.stderr) == ("cba\n", "")
 
 

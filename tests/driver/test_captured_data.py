@@ -2,14 +2,12 @@
 
 import io
 import operator
-import os
 import pickle
 import random
 import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,8 +22,8 @@ from pliant.driver.check import check
 from pliant.guards import plan
 from pliant.stages import CapturedGraph, NodeRef
 from tests.support.captures import PROGRAMS, X, compiled
+from tests.support.processes import environment
 
-ROOT = Path(__file__).parents[2]
 PLAIN_GLOBALS = {
     ("torch", "Size"), ("torch", "device"), ("builtins", "slice"), ("builtins", "Ellipsis"),
     ("torch.fx.immutable_collections", "immutable_list"),
@@ -184,7 +182,7 @@ def test_another_process_reads_it(tmp_path):
     )
     run = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path), str(len(texts))],
-        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)},
+        env=environment(PYTHONHASHSEED="7"),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert run.stdout == "".join(f"{text}\n" for text in texts)

@@ -5,7 +5,6 @@ playwright, there is nothing to be tested; `.ci/run` installs the browser, and `
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pliant.base import records
 from pliant.cli import main
 from pliant.loop.fuse import NotFused
 from pliant.loop.fusion_report import BY_PYTORCH
+from tests.support.processes import environment
 
 pytestmark = pytest.mark.own_default
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -59,8 +59,8 @@ def opened(browser):
     assert wrong == []
 
 
-def run(folder, script, *options, **environment):
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
+def run(folder, script, *options, **variables):
+    env = environment(OMP_NUM_THREADS="1") | variables
     command = [sys.executable, *options, str(script)]
     return subprocess.Popen(command, env=env, cwd=folder, stderr=subprocess.PIPE)
 

@@ -1,10 +1,8 @@
 """`PLIANT_REPRO=dir`: scripts of failures that nobody asked for."""
 
-import os
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +12,9 @@ from pliant.base.errors import InternalError, PliantWarning
 from pliant.base.options import config
 from pliant.reproduce.environment import write_failures
 from tests.reproduce import planted
+from tests.support.processes import environment
 
 pytestmark = pytest.mark.own_default
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -80,7 +78,7 @@ def test_the_variable(tmp_path):
     directory = tmp_path / "scripts"
     result = subprocess.run(
         [sys.executable, str(tmp_path / "program.py")],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PLIANT_REPRO": str(directory)},
+        env=environment(PLIANT_REPRO=str(directory)),
         capture_output=True,
         text=True,
         timeout=300,

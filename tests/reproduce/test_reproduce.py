@@ -1,10 +1,8 @@
 """`pliant.repro`: planted bugs become scripts that repeat them."""
 
-import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +11,9 @@ from torch._higher_order_ops import scan, while_loop
 
 import pliant
 from tests.reproduce import planted
+from tests.support.processes import environment
 
 pytestmark = pytest.mark.own_default
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ def run(scripts, bug=None):
     module = ["-m", "tests.reproduce.planted", bug] if bug else []
     return subprocess.run(
         [sys.executable, *module, *map(str, scripts)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=300,

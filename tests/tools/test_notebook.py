@@ -1,12 +1,12 @@
 """The tutorial: its cells run, and its outputs are those that stand in it."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pliant
+from tests.support.processes import environment
 
 ROOT = Path(pliant.__file__).parent.parent
 NOTEBOOK = ROOT / "docs" / "tutorial.ipynb"
@@ -29,8 +29,8 @@ def test_no_path_of_a_machine():
 
 def check(folder):
     command = [sys.executable, str(folder / "tools" / "notebook.py"), "--check"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    env = environment(OMP_NUM_THREADS="1")
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
 
 
 def test_the_outputs_are_true():
