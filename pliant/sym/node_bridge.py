@@ -25,6 +25,11 @@ from pliant.sym.records import Question
 
 AnyExpr = Expr | FloatExpr | Cond
 
+ALLOCATES: Final = "EmptyTensor.h"
+"""The file of PyTorch's that tests sizes of new memory."""
+ALLOCATABLE: Final = 1 << 47
+"""More bytes than a process has addresses for. Eager PyTorch fails to allocate a tensor of such a
+size; code that needs no memory for it would run on."""
 
 class Bridge:
     """A ShapeEnv as PyTorch's shape functions see it.
@@ -142,7 +147,10 @@ class Bridge:
         # it can only be tested when the code runs.
         if cond is TRUE or cond is FALSE or self.env.hint(cond) is not None:
             return self.guard_bool(cond, file, line)
-        return bool(self.env.check(cond, f"{self.who(file, line)} needs {cond}").answer)
+        holds = self.env.check(cond, f"{self.who(file, line)} needs {cond}").answer
+        if holds and cond.op == "le0" and file.endswith(ALLOCATES):
+            return self.expect_true(conds.le(-cond.args[0], ALLOCATABLE))
+        return bool(holds)
 
     def specialise(self, expr: AnyExpr, file: str = "", line: int = 0) -> Any:
         """The value of the expression, which becomes a constant."""
@@ -222,8 +230,10 @@ class Bridge:
                 self.expect_true(compare(expr, int(bound)))
 
     def _constrain_range_for_size(self, expr: Expr, least: Any = None, most: Any = None) -> None:
-        self._constrain_range(expr, 0 if least is None else least, most)
-        if self.is_unbacked_symint(expr):
+        unbacked = self.is_unbacked_symint(expr)
+        limit = ALLOCATABLE if unbacked and most is None else most
+        self._constrain_range(expr, 0 if least is None else least, limit)
+        if unbacked:
             self.env.mark_size_like(expr)
 
 

@@ -247,3 +247,23 @@ def test_random_numbers_like_a_tensor_that_happens_to_be_empty(dynamic):
     for sizes in ((3, 4), (0, 0), (0, 4), (4, 0)):
         x = torch.ones(sizes, dtype=torch.int64)
         assert compiled(x).stride() == torch.rand_like(x.float()).stride()
+
+
+HUGE = {
+    "filled": lambda n: torch.full((n,), 3).sum(),
+    "counted": lambda n: torch.arange(n).sum(),
+    "in two dimensions": lambda n: (torch.zeros(n, n) + 1).sum(),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_sizes_in_the_data_for_which_there_is_no_memory(name):
+    """Nor is any needed where only a sum is left: it isn't computed, as eager PyTorch refuses."""
+
+    def function(x):
+        return HUGE[name](x.item())
+
+    compiled = pliant.compile(function)
+    for size in (3, 1 << 50, (1 << 63) - 2, 5, -5):
+        args = [torch.tensor(size)]
+        assert difference(call(compiled, args), call(function, args)) is None
