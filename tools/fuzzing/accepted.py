@@ -68,6 +68,7 @@ EITHER_ZERO = re.compile(
 # A remainder by a number in the program that is so small that the quotient is out of range.
 TINY_DIVISOR = re.compile(r"(fmod|remainder|%).*\de-(3[89]|[4-9]\d|\d\d\d)\b")
 REMAINDER = re.compile(r"fmod|remainder|%")
+MAKES_TINY = re.compile(r"softplus|sigmoid|softmax|\bexp2?\b")  # of a number far below 0
 CANCELS = re.compile(r"_norm|mean|var|std|sum|softmax")
 SIGN_OF_NAN = re.compile(r"signbit|copysign")
 MAKES_NAN = re.compile(
@@ -83,6 +84,7 @@ def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
         odd = odd or OUT_OF_RANGE_BY_PLACE.search(source)
     out_of_range = _has_special_values(program) or HYPERBOLIC_OF_RANGE.search(source)
     out_of_range = out_of_range or (HYPERBOLIC.search(source) and LARGEST.search(finding["text"]))
+    out_of_range = out_of_range or (REMAINDER.search(source) and MAKES_TINY.search(source))
     by_place = odd and out_of_range
     return finding["kind"] == "values" and bool(by_place or TINY_DIVISOR.search(source))
 
