@@ -31,6 +31,7 @@ ALLOCATABLE: Final = 1 << 47
 """More bytes than a process has addresses for. Eager PyTorch fails to allocate a tensor of such a
 size; code that needs no memory for it would run on."""
 
+
 class Bridge:
     """A ShapeEnv as PyTorch's shape functions see it.
 
