@@ -135,13 +135,15 @@ def _zero_divisor_by_rounding(program: Program, finding: dict[str, Any]) -> bool
 
 
 # One over a zero: inf or -inf. (Of `rsqrt` too, though not of `sqrt`.)
+HALF_A_TURN = re.compile(r"\(-?3\.14\d*\)")  # of atan2
 OVER_ZERO = re.compile(r"//|floor_divide|rsqrt|reciprocal| / |\bdiv\b|true_divide|atan2|copysign")
 
 
-def _infinite_by_sign_of_zero(program: Program, finding: dict[str, Any]) -> bool:
+def _seen_by_sign_of_zero(program: Program, finding: dict[str, Any]) -> bool:
     source = program.function_source()
     made = "softshrink" in source and OVER_ZERO.search(source)
-    return finding["kind"] == "values" and "inf" in finding["text"] and bool(made)
+    seen = "inf" in finding["text"] or HALF_A_TURN.search(finding["text"])
+    return finding["kind"] == "values" and bool(made and seen)
 
 
 # The norm of one number is the number itself, where the size is known.
@@ -233,8 +235,8 @@ RULES: dict[str, Rule] = {
     "the sign of nan, seen through integers": _bits_of_nan,
     "the last digits, seen through integers": _bits_of_rounding,
     "the sign of a nan that a function makes of numbers out of its domain": _sign_of_nan,
-    "one over softshrink's zero, whose sign is by the place of the element": (
-        _infinite_by_sign_of_zero
+    "softshrink's zero, whose sign is by the place of the element, seen by another function": (
+        _seen_by_sign_of_zero
     ),
     "the norm of one number whose power is out of range, with symbolic sizes": _norm_of_one,
     "a divisor that is 0 but for rounding": _zero_divisor_by_rounding,
