@@ -102,7 +102,7 @@ class FunctionRecord:
     keeps_history: Rule | None = None
     cast_by_parts: bool = False  # under autocast, as the operators that it is made of are
     assumes: dict[str, Any] | None = None  # what operators that read data give, to go on with
-    checks_data: bool = False  # raises for some data, although its operators do not
+    checks_data: bool = False  # raises for some data, unlike its operators; has no gradient
 
 
 RECORDS: Final[dict[str, Record]] = {}

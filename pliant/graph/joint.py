@@ -370,6 +370,10 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
             result = record.differentiable(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if record is not None and record.checks_data:
+            # Its operators, which autograd would see, don't look at the data.
+            with torch._C._AutoDispatchBelowAutograd():
+                return target(*args, **kwargs)
         if record is not None and record.keeps_history is not None and torch.is_grad_enabled():
             graded = any(t.requires_grad for t in results_in((*args, *kwargs.values())))
             if graded and record.keeps_history(self.functionalizer.env.general, *args, **kwargs):

@@ -273,3 +273,22 @@ def test_a_graph_break_in_a_block_without_gradients() -> None:
         torch.testing.assert_close(*gradients)
     assert events.counters["graph_breaks"] and events.counters["programs"]
     assert events.counters["not_generated"] == events.counters["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("used", (True, False))
+def test_classes_out_of_range_beside_gradients(used) -> None:
+    """The operators of `one_hot` that autograd sees don't look at the classes."""
+
+    def program(x, classes):
+        places = F.one_hot(classes, 3)
+        return (places * x).sum() if used else x * 2
+
+    compiled = pliant.compile(program, backend="llvm")
+    x = torch.ones(3, requires_grad=True)
+    compare(
+        outcome(compiled, [x, torch.tensor([0, 2])]), outcome(program, [x, torch.tensor([0, 2])])
+    )
+    for wrong in (3, -1):
+        with pytest.raises(RuntimeError, match="Class values must be"):
+            compiled(x, torch.tensor([0, wrong]))
+    assert events.counters["programs"] and not events.counters["not_generated"]

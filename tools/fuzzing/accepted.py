@@ -22,9 +22,14 @@ def _stride_with_size_from_data(program: Program, finding: dict[str, Any]) -> bo
 
 
 def _indexes_by_mask(program: Program) -> bool:
-    """Whether a tensor is indexed by one of the program's arguments that is a mask."""
+    """Whether a tensor is indexed by a comparison, or by an argument that is a mask."""
+    if BY_COMPARISON.search(program.function_source()):
+        return True
     masks = {a.name for call in program.calls for a in call if a.dtype == "bool"}
     return any(f"[{name}]" in program.source() for name in masks)
+
+
+BY_COMPARISON = re.compile(r"\[\w+ [<>=!]=? [^\]]*\]")
 
 
 def _is_sized_by_tensor(program: Program) -> bool:
