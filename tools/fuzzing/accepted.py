@@ -66,7 +66,7 @@ OUT_OF_RANGE_BY_PLACE = re.compile(r"fmod|remainder| %|sinh|cosh|gelu|_norm|prod
 BY_PLACE = re.compile(r"lgamma|uint32")
 OUT_OF_RANGE = re.compile(r"\b(nan|inf)\b")
 EITHER_ZERO = re.compile(
-    r"_norm|softshrink|max|min|clamp|hardtanh|relu6|addr\b|b?m[mv]\b|linear|matmul| @ |einsum"
+    r"_norm|softshrink|lerp|max|min|clamp|hardtanh|relu6|addr\b|b?m[mv]\b|linear|matmul| @ |einsum"
 )
 
 
