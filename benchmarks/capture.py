@@ -43,7 +43,7 @@ def main(quick: bool = False) -> None:
 
         def ours(function: Any = function) -> Any:
             pliant.reset()
-            return pliant.compile(function)
+            return pliant.compile(function, backend="eager")
 
         first_call(stock, args), first_call(ours, args)  # imports and caches of both
         times: list[list[float]] = [[], []]
@@ -66,7 +66,7 @@ def model_times(name: str, layers: int, dynamic: bool, rounds: int) -> tuple[flo
 
     def ours() -> Any:
         pliant.reset()
-        return pliant.compile(model, dynamic=dynamic)
+        return pliant.compile(model, backend="eager", dynamic=dynamic)
 
     model(*args)
     times: list[list[float]] = [[], []]

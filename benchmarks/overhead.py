@@ -44,7 +44,7 @@ def main(quick: bool = False) -> None:
         with torch.no_grad():
             torch._dynamo.reset()
             stock = torch.compile(function, backend="eager")
-            ours = pliant.compile(function)
+            ours = pliant.compile(function, backend="eager")
             graph = bare(function, args)
             calls = [
                 lambda function=function, args=args: function(*args),
@@ -84,7 +84,7 @@ def added(function: Callable[..., Any], args: tuple[Any, ...], rounds: int) -> l
     torch._dynamo.reset()
     pliant.reset()
     stock = torch.compile(function, backend="eager")
-    ours = pliant.compile(function)
+    ours = pliant.compile(function, backend="eager")
     graph = bare(function, args)
     calls = [
         lambda: function(*args),
