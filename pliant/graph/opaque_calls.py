@@ -284,13 +284,13 @@ class CopyingFunction:
                 args = with_item(args, place, copy)
         # What it returns of its arguments was recorded as views of them; only new memory is a
         # result.
-        tensors = [
-            t for t in leaves_in((args, self.function(*args))) if isinstance(t, torch.Tensor)
-        ]
-        of_arguments = {
-            t.untyped_storage()._cdata for t in leaves_in(args) if isinstance(t, torch.Tensor)
-        }
-        return (*[t for t in tensors if t.untyped_storage()._cdata not in of_arguments], *copies)
+        results = [t for t in leaves_in(self.function(*args)) if isinstance(t, torch.Tensor)]
+        if results:  # an optimizer's step takes hundreds of tensors, and returns none
+            of_arguments = {
+                t.untyped_storage()._cdata for t in leaves_in(args) if isinstance(t, torch.Tensor)
+            }
+            results = [t for t in results if t.untyped_storage()._cdata not in of_arguments]
+        return (*results, *copies)
 
 
 def item_at(value: Any, path: Path) -> Any:
