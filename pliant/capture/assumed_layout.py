@@ -45,7 +45,7 @@ def assume_method(trace: Trace, tensor: Value, name: str) -> None:
             trace.guard(GuardKind.PREDICATE, value.source, MethodGives(name, expected))
 
 
-def _assume_not_empty(trace: Trace, tensor: Value) -> None:
+def assume_not_empty(trace: Trace, tensor: Value) -> None:
     """Guard that a tensor with strides made of symbolic sizes has elements: for an empty tensor
     PyTorch computes other strides (it counts a size of 0 as 1)."""
     if not isinstance(tensor, TensorValue):
@@ -67,7 +67,7 @@ def assume_layout(
 ) -> None:
     """Guard what the function needs of its first argument's layout."""
     if kwargs.get("memory_format") in CHANNELS_LAST:  # of an empty tensor too
-        _assume_not_empty(trace, tensor)
+        assume_not_empty(trace, tensor)
     if function in RECAST and _changes_itemsize(args, kwargs):
         assume_strides(trace, tensor)  # which have to be divisible
         _assume_start(trace, args, kwargs)
@@ -103,7 +103,7 @@ def _changes_itemsize(args: list[Any], kwargs: dict[str, Any]) -> bool:
 def assume_strides(trace: Trace, tensor: Value) -> None:
     """Guard that the strides of a result are those that its fake shows: these hold only for sizes
     of which none is 0 or 1 (unless it is so now)."""
-    _assume_not_empty(trace, tensor)
+    assume_not_empty(trace, tensor)
     if not isinstance(tensor, TensorValue) or not tensor.fake._has_symbolic_sizes_strides:
         return
     if tensor.source is not None and id(tensor.fake) not in trace.world.reshaped:

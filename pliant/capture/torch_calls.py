@@ -23,6 +23,7 @@ from pliant.capture.assumed_layout import (
     OFFSET_AT,
     assume_layout,
     assume_method,
+    assume_not_empty,
     assume_strides,
     guards_run_no_code,
 )
@@ -246,6 +247,8 @@ def _fact(trace: Trace, name: str, args: list[Value], result: Any) -> Value:
         assume_method(trace, trace.read(args[0]), name)
     if args and name == "stride":
         assume_strides(trace, trace.read(args[0]))
+    elif args and name == "storage_offset":
+        assume_not_empty(trace, trace.read(args[0]))  # it is a multiple of a stride
     trace.sizes.emit_checks()
     return plain_result(trace, result, name)
 

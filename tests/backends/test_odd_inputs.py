@@ -267,3 +267,16 @@ def test_sizes_in_the_data_for_which_there_is_no_memory(name):
     for size in (3, 1 << 50, (1 << 63) - 2, 5, -5):
         args = [torch.tensor(size)]
         assert difference(call(compiled, args), call(function, args)) is None
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_where_views_of_tensors_begin_that_happen_to_be_empty(dynamic):
+    """Strides of an empty tensor count sizes of 0 as 1, and so does the place of its views."""
+
+    def function(x):
+        return x[1:].storage_offset(), x[1:] + 1
+
+    compiled = pliant.compile(function, dynamic=dynamic)
+    for sizes in ((3, 4), (1, 0), (2, 0), (5, 6), (1, 7)):
+        x = torch.ones(sizes)
+        assert compiled(x)[0] == function(x)[0]
