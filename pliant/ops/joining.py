@@ -97,6 +97,10 @@ def _stack_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device)
     first = tensors[0].size()
     if not all(is_contiguous(t) and shapes.same(t.size(), first) for t in tensors):
         return None
+    # With a size of 1, strides may be those of channels-last memory, too: PyTorch's kernel decides.
+    known = rank in (4, 5) and not any(t._has_symbolic_sizes_strides for t in tensors)
+    if known and any(t.stride() != contiguous_strides(t.size()) for t in tensors):
+        return None
     sizes = [*first]
     sizes.insert(dim % rank, len(tensors))
     return dense(sizes, promoted(tensors, ()), device)

@@ -280,3 +280,17 @@ def test_where_views_of_tensors_begin_that_happen_to_be_empty(dynamic):
     for sizes in ((3, 4), (1, 0), (2, 0), (5, 6), (1, 7)):
         x = torch.ones(sizes)
         assert compiled(x)[0] == function(x)[0]
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 2), (2, 2, 1), (1, 2, 2), (1, 1, 3), (2, 3, 2)])
+def test_strides_of_stacked_tensors(sizes):
+    """Where a size is 1, memory may count as channels-last."""
+    for order in ((0, 1, 2), (0, 2, 1), (2, 0, 1), (2, 1, 0)):
+        x = torch.ones(sizes).permute(order)
+        for dim in range(4):
+
+            def function(x, dim=dim):
+                return torch.stack([x, x], dim)
+
+            compiled = pliant.compile(function, dynamic=False)
+            assert compiled(x).stride() == function(x).stride()
