@@ -7,6 +7,7 @@ has elements.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -15,6 +16,7 @@ from pliant.capture.value import Break, Value
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import BeginsAt, MethodGives
+from pliant.guards.source import Source
 from pliant.sym.cond import ge
 from pliant.sym.node import from_torch
 
@@ -37,12 +39,19 @@ def guards_run_no_code(trace: Trace, tensor: TensorValue, name: str) -> None:
 def assume_method(trace: Trace, tensor: Value, name: str) -> None:
     """Guard the answer of a tensor's method that the guards of its tensors do not cover."""
     # Of a view made by the program it is the place of the tensor that it is a view of.
-    tensors = list(trace.tensors.values()) if name == "storage_offset" else [tensor]
-    for value in tensors:
-        if isinstance(value, TensorValue) and value.real is not None and value.source is not None:
-            guards_run_no_code(trace, value, name)
-            expected = getattr(value.real, name)()
-            trace.guard(GuardKind.PREDICATE, value.source, MethodGives(name, expected))
+    tensors = trace.tensors.values() if name == "storage_offset" else [tensor]
+    for value, real, source in _from_outside(tensors):
+        guards_run_no_code(trace, value, name)
+        trace.guard(GuardKind.PREDICATE, source, MethodGives(name, getattr(real, name)()))
+
+
+def _from_outside(values: Iterable[Value]) -> list[tuple[TensorValue, torch.Tensor, Source]]:
+    """The tensors among the values that guards can look at."""
+    return [
+        (value, value.real, value.source)
+        for value in values
+        if isinstance(value, TensorValue) and value.real is not None and value.source is not None
+    ]
 
 
 def assume_not_empty(trace: Trace, tensor: Value) -> None:
@@ -85,13 +94,11 @@ def _assume_start(trace: Trace, args: list[Any], kwargs: dict[str, Any]) -> None
     if multiple < 2:
         return
     memory = fake.untyped_storage()._cdata
-    for value in trace.tensors.values():
-        if value.real is None or value.source is None:
-            continue
+    for value, real, source in _from_outside(trace.tensors.values()):
         if value.fake.untyped_storage()._cdata == memory:
             guards_run_no_code(trace, value, "storage_offset")
-            rest = value.real.storage_offset() % multiple
-            trace.guard(GuardKind.PREDICATE, value.source, BeginsAt(multiple, rest))
+            begins = BeginsAt(multiple, int(real.storage_offset()) % multiple)
+            trace.guard(GuardKind.PREDICATE, source, begins)
 
 
 def _changes_itemsize(args: list[Any], kwargs: dict[str, Any]) -> bool:

@@ -265,7 +265,7 @@ class StepWriter:
             self._call_into(operator, makes)
             return
         given = operator.args
-        if operator.name == "aten::empty_strided":
+        if operator.name == "aten::empty_strided":  # what is like it will show its strides
             given = (given[0], self.as_seen(*given[:2]), *given[2:])
         args = tuple([self._argument(arg) for arg in given])
         for result in makes:

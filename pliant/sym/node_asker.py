@@ -57,6 +57,9 @@ computes how many bytes a storage has, which nobody looks at while tensors have 
 input_metadata.cpp looks whether a gradient has to be summed, where a size is 1; if it isn't known
 to be, it demands that the sizes are equal, which is tested when the code runs."""
 
+ALLOCATES: Final = "EmptyTensor.h"
+"""The C++ file that demands of the sizes of new memory that they are at least 0."""
+
 EXPANDS: Final = ("ExpandUtils.h", "TensorIndexing.h")
 """C++ files with two kinds of questions that have a default.
 

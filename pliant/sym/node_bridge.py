@@ -20,13 +20,11 @@ from pliant.sym.env import ShapeEnv
 from pliant.sym.explain import data_dependent, named
 from pliant.sym.expr import Expr, if_else, integer
 from pliant.sym.floats import FloatExpr
-from pliant.sym.node_asker import asker_of, asking_frame, is_general, meaning
+from pliant.sym.node_asker import ALLOCATES, asker_of, asking_frame, is_general, meaning
 from pliant.sym.records import Question
 
 AnyExpr = Expr | FloatExpr | Cond
 
-ALLOCATES: Final = "EmptyTensor.h"
-"""The file of PyTorch's that tests sizes of new memory."""
 ALLOCATABLE: Final = 1 << 47
 """More bytes than a process has addresses for. Eager PyTorch fails to allocate a tensor of such a
 size; code that needs no memory for it would run on."""

@@ -153,8 +153,7 @@ def test_an_interrupt_ends_it_as_without_pliant(script):
 
 def test_standard_input(script):
     command = [sys.executable, "-m", "pliant", "run", "--quiet", script("print(input()[::-1])")]
-    run = {"capture_output": True, "text": True, "env": environment()}
-    result = subprocess.run(command, input="abc", **run)
+    result = subprocess.run(command, env=environment(), input="abc", capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("cba\n", "")
 
 

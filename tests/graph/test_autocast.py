@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import pliant
+from pliant.graph.autocast import nesting
 
 PROGRAMS = {
     "einsum": lambda x, y: torch.einsum("ij,kj->ik", x, x),
@@ -88,8 +89,3 @@ def test_a_block_of_autocast_inside_another_with_a_break_in_it():
     for _ in range(3):
         y, inside = compiled(torch.ones(4, 4))
         assert (inside, nesting(), y.dtype) == (0, 0, torch.bfloat16)
-
-
-def nesting():
-    torch.autocast_increment_nesting()
-    return torch.autocast_decrement_nesting()

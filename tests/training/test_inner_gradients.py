@@ -284,10 +284,8 @@ def test_classes_out_of_range_beside_gradients(used) -> None:
         return (places * x).sum() if used else x * 2
 
     compiled = pliant.compile(program, backend="llvm")
-    x = torch.ones(3, requires_grad=True)
-    compare(
-        outcome(compiled, [x, torch.tensor([0, 2])]), outcome(program, [x, torch.tensor([0, 2])])
-    )
+    x, classes = torch.ones(3, requires_grad=True), torch.tensor([0, 2])
+    compare(outcome(compiled, [x, classes]), outcome(program, [x, classes]))
     for wrong in (3, -1):
         with pytest.raises(RuntimeError, match="Class values must be"):
             compiled(x, torch.tensor([0, wrong]))

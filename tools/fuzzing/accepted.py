@@ -100,10 +100,6 @@ HYPERBOLIC_OF_RANGE = re.compile(r"(?s)\barange\b.*\b(sinh|cosh)\b")  # which ha
 LARGEST = re.compile(r"eager tensor\(-?inf\b.*pliant tensor\(-?[\d.]+e\+(38|30[78])\b")
 
 
-# What is nan or 0 by the place of the element, seen through a count or a comparison.
-SEEN_BY_COUNT = re.compile(r"\(torch\.(int64|bool)\)")
-
-
 # What is 0 but for rounding, seen as a truth value.
 SEEN_AS_TRUTH = re.compile(r"\(torch\.bool\)")
 ROUNDED_NEAR_ZERO = re.compile(r"logaddexp|\blog\w*\(|softplus|logsumexp")
@@ -112,6 +108,10 @@ ROUNDED_NEAR_ZERO = re.compile(r"logaddexp|\blog\w*\(|softplus|logsumexp")
 def _truth_of_rounding(program: Program, finding: dict[str, Any]) -> bool:
     made = ROUNDED_NEAR_ZERO.search(program.function_source())
     return finding["kind"] == "values" and bool(made and SEEN_AS_TRUTH.search(finding["text"]))
+
+
+# What is nan or 0 by the place of the element, seen through a count or a comparison.
+SEEN_BY_COUNT = re.compile(r"\(torch\.(int64|bool)\)")
 
 
 def _counted_norm(program: Program, finding: dict[str, Any]) -> bool:
@@ -139,8 +139,8 @@ def _zero_divisor_by_rounding(program: Program, finding: dict[str, Any]) -> bool
     return finding["kind"] == "values" and "nan" in finding["text"] and bool(cancels)
 
 
-# One over a zero: inf or -inf. (Of `rsqrt` too, though not of `sqrt`.)
 HALF_A_TURN = re.compile(r"\(-?3\.14\d*\)")  # of atan2
+# One over a zero: inf or -inf. (Of `rsqrt` too, though not of `sqrt`.)
 OVER_ZERO = re.compile(r"//|floor_divide|rsqrt|reciprocal| / |\bdiv\b|true_divide|atan2|copysign")
 
 
@@ -151,8 +151,8 @@ def _seen_by_sign_of_zero(program: Program, finding: dict[str, Any]) -> bool:
     return finding["kind"] == "values" and bool(made and seen)
 
 
-# The norm of one number is the number itself, where the size is known.
 LARGE_ORDER = re.compile(r"norm\([^()]*-?\d\d")
+# The norm of one number is the number itself, where the size is known.
 NORM = re.compile(r"vector_norm|\.norm\(|cosine_similarity|\bdist\(|normalize|renorm")
 
 

@@ -107,7 +107,7 @@ class KernelPrinter:
             sure = with_conjunctions(unmasked, self.tiling.values)
             self._indented(lambda: self._values(sure))
             self.line("else:")
-            self._indented(lambda: self._values())
+            self._indented(self._values)
         else:
             self._values()
 

@@ -58,8 +58,7 @@ def conditions_at_the_end(item: Pass, tiling: Tiling, index: IndexText) -> dict[
     """The conditions of a pass that hold for all columns if they hold for the last one, each with
     the text of that test."""
     end = (item.loops[-1].var, item.extent - 1)
-    tests = {value: _at(end, value, item.body, tiling, index) for value in item.body}
-    return {value: test for value, test in tests.items() if test is not None}
+    return _tests(end, item.body, item.body, tiling, index)
 
 
 def cutting(tiling: Tiling) -> list[LoopValue]:
@@ -83,9 +82,7 @@ def conditions_of_a_tile(
     if not masks:
         return {}
     assert tiling.column_loop is not None
-    end = (tiling.column_loop.var, LAST)
-    tests = {value: _at(end, value, tiling.values, tiling, index) for value in masks}
-    return {value: test for value, test in tests.items() if test is not None}
+    return _tests((tiling.column_loop.var, LAST), masks, tiling.values, tiling, index)
 
 
 def with_conjunctions(sure: Iterable[LoopValue], body: Sequence[LoopValue]) -> frozenset[LoopValue]:
@@ -95,6 +92,17 @@ def with_conjunctions(sure: Iterable[LoopValue], body: Sequence[LoopValue]) -> f
         if value.op is Op.AND and known.issuperset(value.args):
             known.add(value)
     return frozenset(known)
+
+
+def _tests(
+    end: tuple[Expr, Expr],
+    values: Sequence[LoopValue],
+    body: Sequence[LoopValue],
+    tiling: Tiling,
+    index: IndexText,
+) -> dict[LoopValue, str]:
+    tests = {value: _at(end, value, body, tiling, index) for value in values}
+    return {value: test for value, test in tests.items() if test is not None}
 
 
 def _at(
